@@ -7,7 +7,7 @@ from reticent_keys.keypair import KeyPair
 from reticent_keys.keypair_store import KeyPairStore
 from reticent_keys.query_key_store import QueryKeyStore
 from reticent_keys.server import KeyServer
-from reticent_keys.sqlite_journal import SqliteJournal
+from reticent_keys.sql_journal import SqlJournal
 
 __all__ = [
     "Identity",
@@ -19,6 +19,6 @@ __all__ = [
     "KeyServer",
     "KeysError",
     "QueryKeyStore",
-    "SqliteJournal",
+    "SqlJournal",
     "WrongPassphrase",
 ]

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from reticent.paillier import KEY_BITS
 from reticent.privacy import QueryLimits
+from reticent.rpc.metrics import timed
+from reticent.storage.databases import migrate, place_of
 from reticent.storage.files import OWNER_ONLY_FOLDER, create, drafted_folder, make_folder
+from reticent.storage.sql import Claim, InUse
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
@@ -26,13 +31,22 @@ from reticent_keys.keypair import KeyPair
 from reticent_keys.keypair_store import KeyPairStore
 from reticent_keys.keyring import Keyring
 from reticent_keys.membership import MEMBERSHIP
+from reticent_keys.metrics import STORE_SECONDS
 from reticent_keys.query_key_store import QueryKeyStore
+from reticent_keys.receipt_workers import ReceiptWorkers
 from reticent_keys.server import DECISION_TIME, KeyServer
-from reticent_keys.sqlite_journal import SqliteJournal
+from reticent_keys.sql_journal import SqlJournal
+from reticent_keys.sql_schema import JOURNAL
 
 __all__ = ["Folder"]
 
+_log = logging.getLogger(__name__)
+
+STANDBY_PAUSE = 1.0
+"""Seconds between two attempts of a standby to take over."""
+
 PUBLIC_IDENTITY = "identity.pub"
+JOURNAL_FILE = "journal.db"
 
 
 class Folder:
@@ -42,10 +56,15 @@ class Folder:
         path: The folder.
         bits: The length of new key pairs.
         simulation: Accept lengths that are only good for simulation as well.
+        database: The address of a PostgreSQL database that holds the journal instead.
     """
 
-    def __init__(self, path: Path, *, bits: int = KEY_BITS[0], simulation: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, bits: int = KEY_BITS[0], simulation: bool = False, database: str | None = None
+    ) -> None:
         self.path = path
+        self._place = place_of(path / JOURNAL_FILE, database)
+        self._database = database
         self._bits = bits
         self._simulation = simulation
 
@@ -64,11 +83,12 @@ class Folder:
         lifetime: dt.timedelta = MEMBERSHIP,
         decision_time: dt.timedelta = DECISION_TIME,
         seed: int | None = None,
+        standby: bool = False,
     ) -> Iterator[KeyServer]:
         """The server of this folder; a new one, with new keys, if the folder holds none.
 
         Raises:
-            InUse: Another process serves from the folder.
+            InUse: Another process serves from the folder, and this is no standby, which waits for its end.
             WrongPassphrase: The folder's secrets were sealed with another passphrase.
             JournalError: The journal belongs to another server, cannot be read, or is missing.
         """
@@ -77,14 +97,18 @@ class Folder:
         identity = Identity.load(self._identity, passphrase)
         with contextlib.suppress(FileExistsError):
             create(self.path / PUBLIC_IDENTITY, f"{identity.public.hex()}\n".encode())
-        with contextlib.closing(SqliteJournal(self._journal)) as journal, journal.claim():
+        with (
+            contextlib.closing(SqlJournal(self._place)) as journal,
+            _claimed(journal, standby=standby) as claim,
+            ReceiptWorkers() as workers,
+        ):
             if journal.owner() is None and any(self._pairs.glob("*")):
                 raise JournalError(
                     f"{self.path} has key pairs, but no journal of the decisions under them: serve from a copy that "
                     "`reticent keys backup` made, or start a new server in another folder"
                 )
             yield KeyServer(
-                journal,
+                timed(journal, STORE_SECONDS),
                 identity,
                 self._pair_store(passphrase),
                 QueryKeyStore(self._queries, identity.storage_key()),
@@ -94,6 +118,8 @@ class Folder:
                 decision_time=decision_time,
                 generate=self._generate,
                 seed=seed,
+                workers=workers,
+                check_claim=claim.check,
             )
 
     def journal(self) -> Journal:
@@ -102,12 +128,23 @@ class Folder:
         Raises:
             NoServer: The folder holds no key server.
         """
-        if self._journal.exists():
-            journal = SqliteJournal(self._journal)
+        if self._database is not None or self._journal.exists():
+            journal = SqlJournal(self._place)
             if journal.owner() is not None:  # the first start may have been interrupted
                 return journal
             journal.close()
         raise NoServer(f"there is no key server in {self.path}: `reticent keys serve` starts one")
+
+    def migrate(self) -> None:
+        """Upgrade the journal to the version of this program.
+
+        Raises:
+            InUse: A server runs.
+            NoServer: The folder holds no key server.
+        """
+        if self._database is None and not self._journal.exists():
+            raise NoServer(f"there is no key server in {self.path}: `reticent keys serve` starts one")
+        migrate(self._place, JOURNAL)
 
     def rotate(self, passphrase: str, now: Now, *, retire: bool = False) -> str:
         """Make a new key the active one, while the server runs or not. Returns its id.
@@ -138,7 +175,7 @@ class Folder:
             journal.backup(draft / self._journal.name, milliseconds(now))
 
     def _create(self, passphrase: str) -> None:
-        if self._journal.exists():
+        if self._database is None and self._journal.exists():
             raise KeysError(f"{self.path} has a journal, but no identity: restore the file {self._identity}")
         make_folder(self.path)
         self.path.chmod(OWNER_ONLY_FOLDER)
@@ -158,7 +195,7 @@ class Folder:
 
     @property
     def _journal(self) -> Path:
-        return self.path / "journal.db"
+        return self.path / JOURNAL_FILE
 
     @property
     def _pairs(self) -> Path:
@@ -170,3 +207,23 @@ class Folder:
 
     def __repr__(self) -> str:
         return f"Folder({self.path})"
+
+
+@contextlib.contextmanager
+def _claimed(journal: SqlJournal, *, standby: bool) -> Iterator[Claim]:
+    """Be the one process that serves; a standby waits until no other does."""
+    is_logged = False
+    while True:
+        with contextlib.ExitStack() as stack:
+            try:
+                claim = stack.enter_context(journal.claim())
+            except (InUse, OSError) as error:
+                if not standby:
+                    raise
+                if not is_logged:
+                    _log.info("standby: another process serves", extra={"reason": str(error)})
+                is_logged = True
+                time.sleep(STANDBY_PAUSE)
+                continue
+            yield claim
+            return

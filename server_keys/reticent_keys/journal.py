@@ -10,17 +10,16 @@ query could be sent to, which the aggregation server knows as well.
 
 from __future__ import annotations
 
-import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
+from reticent_keys.summaries import KeyServerSummary, PhoneSummary
 
 __all__ = [
     "IN_USE",
@@ -30,10 +29,7 @@ __all__ = [
     "EnrolledPhone",
     "Journal",
     "Key",
-    "KeyServerSummary",
     "KeyState",
-    "KeySummary",
-    "PhoneSummary",
     "RecordedDecision",
 ]
 
@@ -44,9 +40,10 @@ Ending = Literal["left", "revoked"]
 class KeyState(Enum):
     """The permitted use of a key pair."""
 
+    PENDING = "it was made ahead, and becomes active when a new key is due"
     ACTIVE = "queries are countersigned and decided under it"
     DRAINING = "the queries that were countersigned under it are decided"
-    DESTROYED = "all queries that were countersigned under it are decided, and the secret key is erased"
+    DESTROYED = "all queries that were countersigned under it are decided or overdue, and the secret key is erased"
     RETIRED = "this journal was restored from a backup, which may lack later decisions under it: it decides nothing"
 
 
@@ -113,69 +110,6 @@ class RecordedDecision(NamedTuple):
     content: bytes
 
 
-@dataclass(frozen=True)
-class PhoneSummary:
-    """A phone, as `reticent keys phones` lists it.
-
-    Args:
-        phone: Its id, in hexadecimal.
-        state: member, expired, left or revoked.
-        enrolled: When it joined.
-        expires: When its membership expires or expired.
-    """
-
-    phone: str
-    state: str
-    enrolled: dt.datetime
-    expires: dt.datetime
-
-
-@dataclass(frozen=True)
-class KeySummary:
-    """A key pair, as `reticent keys status` lists it.
-
-    Args:
-        id: Its id.
-        state: The name of its `KeyState`.
-        bits: Its length.
-        made: When it was made.
-        queries: How many queries were countersigned under it.
-        undecided: How many of their cohorts are undecided.
-    """
-
-    id: str
-    state: str
-    bits: int
-    made: dt.datetime
-    queries: int
-    undecided: int
-
-
-@dataclass(frozen=True)
-class KeyServerSummary:
-    """The content of a journal in numbers, for `reticent keys status`.
-
-    Args:
-        identity: The server's public key, in hexadecimal.
-        members: How many phones can be dealt to queries.
-        phones: How many phones were ever enrolled.
-        invitations: How many invitations are open.
-        queries: How many queries were countersigned.
-        decided: How many cohorts were decided.
-        keys: The key pairs, the latest first.
-        copied: When this journal was copied from another one; None if it was not.
-    """
-
-    identity: str
-    members: int
-    phones: int
-    invitations: int
-    queries: int
-    decided: int
-    keys: tuple[KeySummary, ...]
-    copied: dt.datetime | None
-
-
 class Journal(ABC):
     """The records of one key server."""
 
@@ -194,7 +128,7 @@ class Journal(ABC):
         """The public key of the server; None before `take_ownership`."""
 
     @abstractmethod
-    def claim(self) -> AbstractContextManager[None]:
+    def claim(self) -> AbstractContextManager[object]:
         """Be the only process that serves from this journal. Other processes may still read and change it.
 
         Raises:
@@ -273,8 +207,28 @@ class Journal(ABC):
         """The key with this id, if there ever was one."""
 
     @abstractmethod
-    def activate(self, key: Key, now: int) -> None:
-        """Record a new active key. The former one drains, or is destroyed if no query needs it."""
+    def active_since(self) -> int | None:
+        """The time at which the active key became active; None if none is active."""
+
+    @abstractmethod
+    def add_pending(self, key: Key, now: int) -> None:
+        """Record a key that is made ahead."""
+
+    @abstractmethod
+    def activate(self, key: Key, now: int, replaces: str | None = None) -> None:
+        """Make a new or pending key the active one. The former one drains, or is destroyed if no query needs it.
+
+        Other pending keys are destroyed. A key that was active or destroyed before changes nothing.
+
+        Args:
+            key: The key.
+            now: In milliseconds.
+            replaces: The id of the former key; nothing changes if another one is active. None for any.
+        """
+
+    @abstractmethod
+    def destroy_unused(self, now: int) -> None:
+        """Mark the draining keys as destroyed of which all queries are decided or overdue."""
 
     @abstractmethod
     def retire_keys(self) -> None:
@@ -313,10 +267,14 @@ class Journal(ABC):
 
     @abstractmethod
     def dealt_phones(self, query: int, page: int) -> Iterator[list[tuple[bytes, bytes, int]]]:
-        """The id, the verify key and the cohort of each phone of a query, always in the same order, page by page."""
+        """The id, the verify key and the cohort of each phone of a query, always in the same order, page by page.
+
+        Raises:
+            Refused: ALREADY_DECIDED: the query is decided, and its phones are deleted.
+        """
 
     @abstractmethod
-    def verify_keys(self, query: int, cohort: int, phones: Iterable[bytes]) -> list[bytes | None]:
+    def verify_keys(self, query: int, cohort: int, phones: Sequence[bytes]) -> list[bytes | None]:
         """The verify key of each phone, by its id; None if the phone was not dealt to this cohort."""
 
     @abstractmethod
@@ -324,8 +282,11 @@ class Journal(ABC):
         """The digests of the queries with an undecided cohort, under keys in use, before their deadline."""
 
     @abstractmethod
-    def overdue_queries(self, now: int) -> list[bytes]:
-        """The digests of the queries with an undecided cohort, after their deadline."""
+    def erase_all_but_undecided(self, erase: Callable[[list[bytes]], None], now: int) -> None:
+        """Call `erase` with the digests of `undecided_queries`, while no query is countersigned.
+
+        Otherwise it would erase the key of a query that another process is countersigning.
+        """
 
     # Decisions
 
@@ -359,6 +320,20 @@ class Journal(ABC):
         Raises:
             Refused: ALREADY_DECIDED: another request was noted for decryption. KEY_RETIRED. Neither if there is a
                 decision.
+        """
+
+    @abstractmethod
+    def prune(self, before: int, rows: int) -> int:
+        """Delete some of what is needed no more: the phones of a query whose last cohort was decided before then.
+
+        If there is none, invitations that expired before then and were not used. Decisions stay for ever.
+
+        Args:
+            before: In milliseconds.
+            rows: The most rows to delete, so that others wait only briefly.
+
+        Returns:
+            The number of deleted rows; 0 if there is nothing more to delete.
         """
 
     @abstractmethod

@@ -1,8 +1,9 @@
-"""The key pairs of a key server: one is active, former ones drain until all their queries are decided."""
+"""The key pairs of a key server: pending, active, draining until all their queries are decided, and destroyed."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 from collections.abc import Callable
 
@@ -13,7 +14,12 @@ from reticent_keys.journal import IN_USE, Journal, Key, KeyState
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keypair_store import KeyPairStore
 
-__all__ = ["Keyring"]
+__all__ = ["ROTATION", "Keyring"]
+
+ROTATION = dt.timedelta(days=90)
+"""The time for which a key is active. Whoever steals one can use it for the queries of this time only."""
+AHEAD = dt.timedelta(days=1)
+"""The time by which a key is made before it is due: making one takes seconds, and no query should wait for that."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,16 +62,57 @@ class Keyring:
         self.erase_unused()
 
     def rotate(self) -> str:
-        """Make a new key pair the active one; the former one drains. Returns the id of the new one."""
+        """Make a new key pair the active one; the former one drains. Returns the id of the active one.
+
+        Raises:
+            Refused: UNAVAILABLE: an operator retires all keys at this moment.
+        """
+        self._activate(self._made())
+        return self._active().id
+
+    def rotate_if_due(self, every: dt.timedelta) -> None:
+        """Make the next key a day before it is due, and the active one when it is due.
+
+        Args:
+            every: The time for which a key is active.
+        """
+        active, since = self._journal.keys(KeyState.ACTIVE), self._journal.active_since()
+        if not active or since is None:  # an operator rotates at this moment
+            return
+        due = since + every // dt.timedelta(milliseconds=1)
+        now = milliseconds(self._now())
+        if now < due - AHEAD // dt.timedelta(milliseconds=1):
+            return
+        key = self._pending()
+        if key is None:
+            key = self._made()
+            self._journal.add_pending(key, now)
+            _log.info("next key made", extra={"key": key.id[:16], "bits": key.bits})
+        if now >= due:
+            self._activate(key, replaces=active[0].id)
+
+    def _made(self) -> Key:
+        """A new key, whose pair is on disk."""
         pair = self._generate()
-        key = Key(pair.public.key_id.hex(), pair.public.bits, pair.public.to_bytes())
         self._pairs.put(pair)
-        self._journal.activate(key, milliseconds(self._now()))
+        return Key(pair.public.key_id.hex(), pair.public.bits, pair.public.to_bytes())
+
+    def _pending(self) -> Key | None:
+        """A key that was made ahead, and can be opened."""
+        for key in self._journal.keys(KeyState.PENDING):
+            with contextlib.suppress(KeyFileError, OSError, ValueError):
+                self._pairs.get(key.id)
+                return key
+        return None
+
+    def _activate(self, key: Key, replaces: str | None = None) -> None:
+        self._journal.activate(key, milliseconds(self._now()), replaces)
         self.erase_unused()
-        return key.id
 
     def erase_unused(self) -> None:
-        """Erase the secret keys that are not in use any more."""
+        """Erase the secret keys that are not in use any more, also those of which all queries are overdue."""
+        if self._journal.keys(KeyState.DRAINING):
+            self._journal.destroy_unused(milliseconds(self._now()))
         for key in self._journal.keys(KeyState.DESTROYED, KeyState.RETIRED):
             self._pairs.erase(key.id)
 
@@ -76,15 +123,18 @@ class Keyring:
             Refused: UNAVAILABLE: its pair cannot be opened; or an operator retires all keys at this moment, and has not
                 made a new one yet.
         """
-        active = self._journal.keys(KeyState.ACTIVE)
-        if not active:
-            raise Refused(Refusal.UNAVAILABLE, "no key is active at present")
-        [key] = active
+        key = self._active()
         self.pair(key)  # otherwise phones would spend budget on queries that cannot be decided
         if key.id != self._logged_active:
             _log.info("key active", extra={"key": key.id[:16], "bits": key.bits})
             self._logged_active = key.id
         return key
+
+    def _active(self) -> Key:
+        active = self._journal.keys(KeyState.ACTIVE)
+        if not active:
+            raise Refused(Refusal.UNAVAILABLE, "no key is active at present")
+        return active[0]
 
     def pair(self, key: Key) -> KeyPair:
         """The secret key, for decryption.

@@ -7,12 +7,13 @@ import hashlib
 import secrets
 
 from reticent.protocol import Refusal, Refused, signed_by, statements
-from reticent.protocol.invitation import TOKEN_BYTES
+from reticent.protocol.invitation import RENEWED_AT, TOKEN_BYTES
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, has_small_order
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
 from reticent_keys.journal import Ending, EnrolledPhone, Journal
+from reticent_keys.metrics import CLOCK_SKEW
 
 __all__ = ["MEMBERSHIP", "SECOND", "Members", "end_membership", "invitation_hash"]
 
@@ -77,10 +78,15 @@ class Members:
             if stated not in {phone.expires, phone.renewed_from} and not is_later_than_journal:
                 raise Refused(Refusal.CONFLICT, f"the membership expires at {phone.expires // SECOND}")
             if stated >= phone.expires and extended > phone.expires:
+                skews.append(self._skew(stated, now))
                 return phone._replace(renewed_from=stated, expires=extended)
             return phone
 
-        return self._membership(self._journal.change_phone(request.phone, renewed))
+        skews: list[float] = []
+        membership = self._membership(self._journal.change_phone(request.phone, renewed))
+        for skew in skews[-1:]:  # of the attempt that counts, and none for a repeated request
+            CLOCK_SKEW.observe(skew)
+        return membership
 
     def leave(self, request: wire.LeaveRequest) -> wire.LeaveReply:
         """End a membership. Queries that were dealt earlier do not change.
@@ -95,6 +101,14 @@ class Members:
     def _expiry(self, now: int) -> int:
         """The expiry of a membership that begins or is renewed now: a whole second, since seconds are signed."""
         return (now + self._lifetime // dt.timedelta(milliseconds=1)) // SECOND * SECOND
+
+    def _skew(self, expires: int, now: int) -> float:
+        """The seconds by which a phone's clock is ahead that renews now, if it was never off and its clock runs evenly.
+
+        Its clock was as much ahead when it stored the membership, of which its clock then showed less.
+        """
+        lifetime = self._lifetime // dt.timedelta(milliseconds=1)
+        return (lifetime - (now - expires + lifetime) * RENEWED_AT / (RENEWED_AT - 1)) / SECOND
 
     def _membership(self, phone: EnrolledPhone) -> wire.Membership:
         expires = phone.expires // SECOND

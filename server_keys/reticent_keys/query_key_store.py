@@ -63,9 +63,7 @@ class QueryKeyStore:
         Raises:
             KeyFileError: Its file is missing, or cannot be opened.
         """
-        if query in self._in_memory:
-            return self._in_memory[query]
-        return self._load(query)
+        return self._in_memory.get(query) or self._load(query)
 
     def erase(self, query: bytes) -> None:
         """Overwrite and delete the key of a query, if there is one.
@@ -86,13 +84,26 @@ class QueryKeyStore:
                     self._to_erase.remove(each)
 
     def erase_all_but(self, queries: Collection[bytes]) -> None:
-        """Erase every key but those of these queries, and files that a crash left incomplete."""
+        """Erase every key but those of these queries, and files that a crash left incomplete.
+
+        No key may be made meanwhile.
+
+        Raises:
+            OSError: A file cannot be erased; all others are.
+        """
         kept = set(queries)
-        self._in_memory = {query: key for query, key in self._in_memory.items() if query in kept}
+        for query in set(self._in_memory) - kept:
+            self._in_memory.pop(query, None)
         names = {f"{query.hex()}{SUFFIX}" for query in kept}
+        failure: OSError | None = None
         for path in () if self._folder is None else list(self._folder.iterdir()):
             if path.name not in names:
-                erase(path)
+                try:
+                    erase(path)
+                except OSError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
 
     def _load(self, query: bytes) -> AgreementKey:
         if self._folder is None or not self._path(query).exists():

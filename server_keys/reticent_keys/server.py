@@ -18,10 +18,13 @@ from reticent_keys.keypair_store import KeyPairStore
 from reticent_keys.keyring import Keyring
 from reticent_keys.membership import MEMBERSHIP, Members
 from reticent_keys.query_key_store import QueryKeyStore
+from reticent_keys.receipt_workers import ReceiptWorkers
 
 __all__ = ["DECISION_TIME", "KeyServer"]
 
 DECISION_TIME = dt.timedelta(days=30)
+ROWS_PER_ROUND = 5000
+"""Rows that are deleted in one transaction, while others wait."""
 
 
 class KeyServer:
@@ -41,6 +44,8 @@ class KeyServer:
         generate: Makes a key pair.
         seed: Deals the phones of a query by this seed and the query's id, for simulations; by a secure generator unless
             given.
+        workers: Check receipts, if there are many and several cores.
+        check_claim: Raises `InUse` if another process may serve now.
 
     Raises:
         JournalError: The journal belongs to another server.
@@ -59,6 +64,8 @@ class KeyServer:
         decision_time: dt.timedelta = DECISION_TIME,
         generate: Callable[[], KeyPair] = KeyPair.generate,
         seed: int | None = None,
+        workers: ReceiptWorkers | None = None,
+        check_claim: Callable[[], None] = lambda: None,
     ) -> None:
         journal.take_ownership(identity.public)
         self.journal = journal
@@ -76,16 +83,30 @@ class KeyServer:
             now=now,
             decision_time=decision_time,
         )
-        self.decider = Decider(journal, identity, self.keyring, query_keys, now)
+        self.decider = Decider(journal, identity, self.keyring, query_keys, now, workers)
         self._now = now
+        self.check_claim = check_claim
+        """Raises `InUse` if another process may serve now."""
         self.keyring.start()
         self._query_keys = query_keys
-        query_keys.erase_all_but(journal.undecided_queries(milliseconds(now())))
+        self._erase_query_keys()
 
     def erase_overdue(self) -> None:
-        """Erase the keys of the queries that were not decided in time."""
-        for query in self.journal.overdue_queries(milliseconds(self._now())):
-            self._query_keys.erase(query)
+        """Erase the keys of the queries that were not decided in time, and the key pairs that only those needed.
+
+        Also the keys of decided queries: an error after the last decision may have prevented that.
+        """
+        try:
+            self._erase_query_keys()
+        finally:
+            self.keyring.erase_unused()
+
+    def _erase_query_keys(self) -> None:
+        self.journal.erase_all_but_undecided(self._query_keys.erase_all_but, milliseconds(self._now()))
+
+    def prune(self, keep: dt.timedelta) -> int:
+        """Delete some of the phones of queries that were decided so long ago; returns the number of deleted rows."""
+        return self.journal.prune(milliseconds(self._now() - keep), ROWS_PER_ROUND)
 
     def terms(self) -> wire.Terms:
         """Run for the aggregation server. How many phones can be dealt to a query now, and the active key.

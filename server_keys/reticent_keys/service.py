@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -32,6 +33,7 @@ from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
+from reticent_keys.metrics import DECIDE_SECONDS
 from reticent_keys.server import KeyServer
 
 __all__ = ["DECIDING", "ENROLMENT", "Service"]
@@ -44,10 +46,9 @@ JOINS = RateLimit(per_second=5.0, burst=200.0)
 
 ADDRESSES = 20_000
 FOR_PHONES, FOR_DECISIONS = 4, 4  # threads
-RECEIPT_TIMEOUT = 60.0
-"""Seconds that a request to decide waits for its next receipts."""
-
 ERASE_EVERY = 600.0
+BETWEEN_ROUNDS = 0.1
+"""Seconds between two transactions that delete old rows."""
 RETRY_AFTER = 1.0
 """Seconds after which a phone tries again when the disk fails."""
 
@@ -64,7 +65,7 @@ class Service:
     """Serves a key server to phones and to the aggregation server inside a `with` block.
 
     Phones sign their requests; the aggregation server authenticates with its certificate. Decisions have threads of
-    their own, so that phones do not wait for them.
+    their own, so that phones do not wait for them. No thread waits for receipts to arrive.
 
     Args:
         server: The key server.
@@ -73,7 +74,10 @@ class Service:
         certificate: The key server's.
         others: Further services of the listener for phones, by their names.
         joins: The rate limit of joins from one address, or IPv6 network.
-        erase_every: Seconds between two erasures of the keys of queries whose deadline has passed.
+        erase_every: Seconds between two erasures of the keys of queries whose deadline has passed. Then the server also
+            rotates its key pair if that is due, and deletes old rows.
+        rotate_every: How long a key pair is active; None for ever.
+        keep: How long the phones of a decided query are kept; None for ever.
     """
 
     def __init__(
@@ -86,24 +90,30 @@ class Service:
         others: Mapping[str, Mapping[str, Handler]] | None = None,
         joins: RateLimit = JOINS,
         erase_every: float = ERASE_EVERY,
+        rotate_every: dt.timedelta | None = None,
+        keep: dt.timedelta | None = None,
     ) -> None:
         self._server = server
         self._joins = RateLimits(joins, ADDRESSES)
         self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
         self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
         of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE, in_flight_per_connection=MAX_CALLS_OF_PHONE)
+        self.admissions = {"phones": Admission(limits=of_phones), "decisions": Admission((AGGREGATION_SERVER,))}
+        """Of the calls of each listener."""
         self.phones = Listener(
             phones,
-            {ENROLMENT: self._enrolment(Admission(limits=of_phones)), **(others or {})},
+            {ENROLMENT: self._enrolment(self.admissions["phones"]), **(others or {})},
             credentials=certificate.server_credentials(mutual=False),
             limits=of_phones,
         )
         self.decisions = Listener(
             decisions,
-            {DECIDING: self._deciding(Admission((AGGREGATION_SERVER,)))},
+            {DECIDING: self._deciding(self.admissions["decisions"])},
             credentials=certificate.server_credentials(mutual=True),
         )
         self._erase_every = erase_every
+        self._rotate_every = rotate_every
+        self._keep = keep
         self._entered = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -111,8 +121,8 @@ class Service:
         async with AsyncExitStack() as entering:
             for threads in (self._for_phones, self._for_decisions):
                 entering.push_async_callback(asyncio.to_thread, threads.shutdown)
-            erasing = asyncio.create_task(self._erase_overdue())
-            entering.callback(erasing.cancel)
+            maintenance = asyncio.create_task(self._maintain())
+            entering.callback(maintenance.cancel)
             await entering.enter_async_context(self.phones)
             await entering.enter_async_context(self.decisions)
             self._entered = entering.pop_all()
@@ -124,13 +134,25 @@ class Service:
         """Stop to listen; calls that have begun may end."""
         await self._entered.aclose()
 
-    async def _erase_overdue(self) -> None:
+    async def _maintain(self) -> None:
         while True:
-            try:
-                await self._for_decision(self._server.erase_overdue)
-            except (OSError, ReticentError) as error:  # such as a full disk: the next attempt may succeed
-                _log.error("overdue keys of queries cannot be erased", extra={"reason": str(error)})
+            await self._attempt("overdue keys of queries cannot be erased", self._server.erase_overdue)
+            if self._rotate_every is not None:
+                rotate = partial(self._server.keyring.rotate_if_due, self._rotate_every)
+                await self._attempt("the key cannot be rotated", rotate)
+            if self._keep is not None:
+                prune = partial(self._server.prune, self._keep)
+                while await self._attempt("old phones of queries cannot be deleted", prune):  # noqa: ASYNC110  # rounds
+                    await asyncio.sleep(BETWEEN_ROUNDS)
             await asyncio.sleep(self._erase_every)
+
+    async def _attempt(self, failure: str, work: Callable[[], Reply]) -> Reply | None:
+        """Work in a thread that nobody waits for."""
+        try:
+            return await asyncio.to_thread(work)
+        except (OSError, ReticentError) as error:  # such as a full disk: the next attempt may succeed
+            _log.error(failure, extra={"reason": str(error)})
+            return None
 
     def _enrolment(self, admission: Admission) -> dict[str, Handler]:
         server = self._server
@@ -170,11 +192,13 @@ class Service:
             first = await anext(messages, None)
             if first is None or first.WhichOneof("part") != "head":
                 raise Refused(Refusal.MALFORMED, "a request to decide must begin with its head")
-            receipts = _ReceiptStream(messages, asyncio.get_running_loop())
-            try:
-                return await self._for_decision(server.decider.decide, first.head, receipts)
-            finally:
-                receipts.stop()
+            with DECIDE_SECONDS.time():
+                request = await self._for_decision(server.decider.begin, first.head)
+                async for message in messages:
+                    if message.WhichOneof("part") != "receipts":
+                        raise Refused(Refusal.MALFORMED, "only receipts may follow the head")
+                    await self._for_decision(server.decider.add, request, message.receipts.receipts)
+                return await self._for_decision(server.decider.decide, request)
 
         return {
             "GetTerms": unary(admission, wire.TermsRequest, terms),
@@ -191,52 +215,3 @@ class Service:
 
     async def _for_decision(self, work: Callable[..., Reply], *arguments: object) -> Reply:
         return await asyncio.get_running_loop().run_in_executor(self._for_decisions, work, *arguments)
-
-
-class _ReceiptStream:
-    """The receipts of a request, for a thread that reads them as fast as it can check them.
-
-    Args:
-        messages: The messages of the request, after the head.
-        loop: The loop that receives them.
-    """
-
-    def __init__(self, messages: AsyncIterator[wire.DecideRequest], loop: asyncio.AbstractEventLoop) -> None:
-        self._messages = messages
-        self._loop = loop
-        self._pending: Future[wire.DecideRequest | None] | None = None
-        self._stopped = threading.Event()
-
-    def __iter__(self) -> Iterator[wire.Receipt]:
-        """Each receipt, once.
-
-        Raises:
-            Refused: MALFORMED: a message holds no receipts. UNAVAILABLE: none came in time.
-        """
-        while (message := self._next()) is not None:
-            if message.WhichOneof("part") != "receipts":
-                raise Refused(Refusal.MALFORMED, "only receipts may follow the head")
-            yield from message.receipts.receipts
-
-    def stop(self) -> None:
-        """Wake the thread: its caller is gone."""
-        self._stopped.set()
-        if self._pending is not None:
-            self._pending.cancel()
-
-    def _next(self) -> wire.DecideRequest | None:
-        if self._stopped.is_set():
-            raise Refused(Refusal.UNAVAILABLE, "the caller is gone")
-        self._pending = asyncio.run_coroutine_threadsafe(self._receive(), self._loop)
-        if self._stopped.is_set():  # in the meantime
-            self._pending.cancel()
-        try:
-            return self._pending.result(RECEIPT_TIMEOUT)
-        except TimeoutError:
-            self._pending.cancel()
-            raise Refused(Refusal.UNAVAILABLE, "no receipts came in time") from None
-        except CancelledError:
-            raise Refused(Refusal.UNAVAILABLE, "the caller is gone") from None
-
-    async def _receive(self) -> wire.DecideRequest | None:
-        return await anext(self._messages, None)

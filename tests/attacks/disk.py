@@ -141,7 +141,8 @@ def _apply(state: Path, pages: Sequence[tuple[int, bytes]], size: int) -> None:
 def _sums(state: Path) -> dict[tuple[bytes, int], bytes]:
     with contextlib.closing(sqlite3.connect(state)) as database, contextlib.suppress(sqlite3.DatabaseError):
         rows = database.execute(
-            "SELECT digest, cohort, ciphertexts FROM sums JOIN queries ON number = query"
+            "SELECT digest, cohort, coalesce(ciphertexts, zero)"  # a sum of nothing before the first contribution
+            " FROM cohorts JOIN queries ON number = query LEFT JOIN sums USING (query, cohort)"
         ).fetchall()
         return {(digest, cohort): content for digest, cohort, content in rows}
     return {}

@@ -105,7 +105,7 @@ class LyingAggregation:
         self, asked: TargetQuery, ciphertexts: Sequence[int], contributions: Iterable[wire.Contribution]
     ) -> wire.Decision:
         """Have these sums decided, with the receipts of these contributions. Raises Refused."""
-        receipts = [statements.receipt_of(each) for each in contributions]
+        receipts = sorted(map(statements.receipt_of, contributions), key=lambda each: each.phone)
         content = ciphertexts_to(list(ciphertexts), asked.key)
         head = wire.DecideHead(query=asked.query.digest, contributors=len(receipts), ciphertexts=content)
         parts = [

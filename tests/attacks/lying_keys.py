@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from reticent.protocol import statements
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyServer
-from reticent_keys.deciding import Decider
+from reticent_keys.deciding import Decider, DecisionRequest
 from reticent_keys.service import Service
 
 __all__ = ["LyingDecider", "serving"]
@@ -24,14 +24,14 @@ class LyingDecider(Decider):
     contributors: int | None = None
     """How many contributions it says there were; as many as there were, unless given."""
 
-    def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
-        decision = super().decide(head, receipts)
+    def decide(self, request: DecisionRequest) -> wire.Decision:
+        decision = super().decide(request)
         if decision.outcome != wire.RELEASED or not self.lies:
             return decision
         self.kept.append(decision)
         lie = wire.Decision(
-            query=head.query,
-            cohort=head.cohort,
+            query=request.head.query,
+            cohort=request.head.cohort,
             outcome=wire.BURNT,
             contributors=decision.contributors if self.contributors is None else self.contributors,
             reason="there were too few",

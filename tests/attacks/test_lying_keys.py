@@ -14,7 +14,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import QueryLimits
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
-from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqliteJournal, administration
+from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqlJournal, administration
 from reticent_sim.engine import ServerPair
 from tests.attacks.lying_keys import LyingDecider, serving
 from tests.parties.key_pairs import pair
@@ -35,7 +35,7 @@ def now() -> dt.datetime:
 async def attacked(folder: Path) -> AsyncIterator[tuple[ServerPair, KeyServer, LyingDecider]]:
     """A real aggregation server whose key server lies."""
     servers, identity = ServerPair(folder), Identity()
-    with contextlib.closing(SqliteJournal(folder / "journal.db")) as journal:
+    with contextlib.closing(SqlJournal(folder / "journal.db")) as journal:
         query_keys = QueryKeyStore(None)
         keys = KeyServer(
             journal,

@@ -160,7 +160,7 @@ def on_disks(
         keys_program=disks[0].watching(keys),
         aggregation_program=disks[1].watching(aggregation),
     )
-    for process, disk in zip(servers.both, disks, strict=True):
+    for process, disk in zip(servers.processes, disks, strict=True):
         process.after_kill = disk.lose if chance is None else partial(fail, disk, chance)
     return servers, disks
 
@@ -251,7 +251,7 @@ def test_a_server_whose_power_fails_as_it_begins_begins_again(
 ) -> None:
     servers, disks = on_disks(tmp_path, watch, chance)
     with servers:
-        for process, disk in zip(servers.both, disks, strict=True):
+        for process, disk in zip(servers.processes, disks, strict=True):
             assert begun(process, monkeypatch) > 5
             process.after_kill = disk.lose
             process.restart()
@@ -273,9 +273,10 @@ def test_a_copy_survives(watch: Path, tmp_path: Path) -> None:
 NOTEBOOK = """
 import os, sys
 from pathlib import Path
-from reticent.storage.database import Database, FileFormat
+from reticent.storage.database import Database
+from reticent.storage.sql import FileFormat
 
-notes = FileFormat("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
+notes = FileFormat("a notebook", 0x4E4F5445, "CREATE TABLE notes (text TEXT);", ValueError)
 database = Database(Path("notes.db"), notes)
 with database.reading() as run:
     print(*(text for (text,) in run("SELECT text FROM notes")), flush=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from reticent.protocol import Refusal, Refused
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent.times import instant
 from reticent_keys import Journal, JournalError
 from reticent_keys.journal import Deal, EnrolledPhone, KeyState
 from tests.keys.journal_races import (
     check_a_change_builds_on_the_one_before,
     check_a_query_is_dealt_by_one_of_two,
+    check_no_key_of_a_query_is_erased_while_it_is_countersigned,
     check_two_processes_agree,
 )
 from tests.keys.journal_setting import (
@@ -40,6 +42,7 @@ __all__ = [
     "CHECKS",
     "check_a_change_builds_on_the_one_before",
     "check_a_query_is_dealt_by_one_of_two",
+    "check_no_key_of_a_query_is_erased_while_it_is_countersigned",
     "check_two_processes_agree",
 ]
 
@@ -138,18 +141,78 @@ def check_a_draining_key_is_destroyed_with_the_last_decision(the: Setting) -> No
     assert not the.journal.undecided_queries(NOW)
 
 
+def check_a_key_that_is_made_ahead_becomes_active_and_others_are_destroyed(the: Setting) -> None:
+    assert the.journal.active_since() == NOW
+    the.journal.add_pending(SECOND, NOW + 1)
+    the.journal.add_pending(SECOND._replace(id="spare"), NOW + 1)
+    assert states(the.reopened()) == {"first": "ACTIVE", "second": "PENDING", "spare": "PENDING"}
+    assert the.journal.active_since() == NOW
+    for _ in range(2):
+        the.journal.activate(SECOND, LATER)
+    assert states(the.reopened()) == {"first": "DESTROYED", "second": "ACTIVE", "spare": "DESTROYED"}
+    assert the.journal.active_since() == LATER
+    the.journal.add_pending(SECOND._replace(id="third"), LATER)
+    the.journal.retire_keys()
+    assert states(the.journal) == {"first": "DESTROYED", "second": "RETIRED", "spare": "DESTROYED", "third": "RETIRED"}
+    assert the.journal.active_since() is None
+
+
+def check_of_two_rotations_at_a_time_one_takes_effect(the: Setting) -> None:
+    """The later one would destroy the active key: its own key is destroyed, or it replaces another key."""
+    third, fourth = SECOND._replace(id="third"), SECOND._replace(id="fourth")
+    the.journal.add_pending(SECOND, NOW)
+    the.journal.activate(third, LATER)
+    for late in (SECOND, FIRST):
+        the.journal.activate(late, LATER)
+        assert the.journal.keys(KeyState.ACTIVE) == [third]
+    the.journal.add_pending(fourth, LATER)
+    the.journal.activate(fourth, LATER, replaces="first")
+    assert the.journal.keys(KeyState.ACTIVE) == [third]
+    the.journal.activate(fourth, LATER, replaces="third")
+    assert the.journal.keys(KeyState.ACTIVE) == [fourth]
+
+
+def check_a_query_that_is_overdue_holds_no_key(the: Setting) -> None:
+    number = countersigned(the.journal).number
+    the.journal.decide(number, 0, decision(b"0"), NOW)
+    the.journal.activate(SECOND, LATER)
+    the.journal.destroy_unused(DEADLINE - 1)
+    [_, former] = the.journal.summary(DEADLINE - 1).keys
+    assert (former.state, former.undecided, former.overdue) == ("DRAINING", 1, 0)
+    the.journal.destroy_unused(DEADLINE)
+    [_, former] = the.reopened().summary(DEADLINE).keys
+    assert (former.state, former.undecided, former.overdue) == ("DESTROYED", 0, 1)
+    burnt = decision(b"burnt")
+    assert the.journal.decide(number, 1, burnt, DEADLINE) == burnt
+
+
 # Queries
 
 
-def check_a_query_is_overdue_from_its_deadline_until_it_is_decided(the: Setting) -> None:
-    number = countersigned(the.journal).number
-    assert the.journal.undecided_queries(DEADLINE - 1) == [ASKED.digest]
-    assert the.journal.overdue_queries(DEADLINE - 1) == []
-    assert the.reopened().undecided_queries(DEADLINE) == []
-    assert the.journal.overdue_queries(DEADLINE) == [ASKED.digest]
+def check_old_phones_are_deleted_a_few_at_a_time_and_decisions_never(the: Setting) -> None:
+    old, undecided = countersigned(the.journal).number, countersigned(the.journal, id="undecided").number
+    the.journal.add_invitations([b"expired"], LATER)
     for cohort in (0, 1):
-        the.journal.decide(number, cohort, decision(b"burnt"), DEADLINE)
-    assert the.journal.overdue_queries(DEADLINE) == []
+        the.journal.decide(old, cohort, decision(b"%d" % cohort), NOW + cohort)
+    the.journal.decide(undecided, 0, decision(b"0"), NOW)
+    assert the.journal.prune(NOW + 1, 3) == 0
+    assert len(next(the.journal.dealt_phones(old, 9))) == 4
+    assert [the.reopened().prune(NOW + 2, 3) for _ in range(3)] == [3, 1, 0]
+    refused(Refusal.ALREADY_DECIDED, lambda: list(the.journal.dealt_phones(old, 9)))
+    for cohort in (0, 1):
+        assert the.journal.decision(old, cohort) == decision(b"%d" % cohort)
+        assert the.journal.decide(old, cohort, decision(b"else"), LATER) == decision(b"%d" % cohort)
+    assert len(next(the.journal.dealt_phones(undecided, 9))) == 4
+    assert the.journal.verify_keys(undecided, 1, [phone(3).id]) == [phone(3).verify_key]
+    assert [the.journal.prune(LATER + 1, 3) for _ in range(2)] == [1, 0], "an invitation has expired"
+    refused(Refusal.INVITATION, lambda: the.journal.enrol(b"expired", phone(9)))
+    assert the.journal.enrol(b"\1", phone(8, verify_key=phone(1).verify_key)) == phone(1), "used ones are kept"
+
+
+def check_a_query_is_undecided_until_its_deadline(the: Setting) -> None:
+    countersigned(the.journal)
+    assert the.journal.undecided_queries(DEADLINE - 1) == [ASKED.digest]
+    assert the.reopened().undecided_queries(DEADLINE) == []
 
 
 def check_a_query_is_countersigned_once(the: Setting) -> None:
@@ -212,6 +275,13 @@ def check_only_the_noted_request_is_decided(the: Setting) -> None:
         the.reopened()
     assert the.journal.decision(number, 0) is None
     assert the.journal.decide(number, 0, decision(b"this"), NOW) == decision(b"this")
+
+
+def check_of_a_decided_cohort_no_other_request_is_decrypted(the: Setting) -> None:
+    number = countersigned(the.journal).number
+    the.journal.decide(number, 0, decision(b"burnt"), NOW)
+    refused(Refusal.ALREADY_DECIDED, lambda: the.journal.note_decryption(number, 0, b"other"))
+    the.journal.note_decryption(number, 0, b"burnt")
     assert the.journal.decide(number, 1, decision(b"other"), NOW) == decision(b"other")
 
 
@@ -279,17 +349,26 @@ def failing_deal(members: Sequence[int]) -> Deal:
     return Deal(b"agreement", some())
 
 
+def number(journal: Journal, query: str) -> int:
+    """The journal's number for a query."""
+    found = journal.query(replace(ASKED, id=query).digest)
+    assert found is not None
+    return found.number
+
+
 CHANGES: dict[str, Callable[[Journal], object]] = {
     "own": lambda journal: journal.take_ownership(b"server"),
     "invite": lambda journal: journal.add_invitations([b"x", b"y", b"z"], LATER),
     "enrol": lambda journal: journal.enrol(b"open", phone(9)),
     "change": lambda journal: journal.change_phone(phone(1).id, lambda found: found._replace(ended="left", expires=1)),
     "countersign": lambda journal: countersigned(journal, id="another"),
-    "note": lambda journal: journal.note_decryption(2, 0, b"this"),
+    "note": lambda journal: journal.note_decryption(number(journal, "another"), 0, b"this"),
+    "add a pending key": lambda journal: journal.add_pending(SECOND, NOW),
     "activate": lambda journal: journal.activate(SECOND, LATER),
-    "decide": lambda journal: journal.decide(2, 0, decision(b"this"), NOW),
-    "decide the query": lambda journal: journal.decide(1, 1, decision(b"this"), NOW),
-    "decide the last": lambda journal: journal.decide(2, 1, decision(b"this"), NOW),
+    "decide": lambda journal: journal.decide(number(journal, "another"), 0, decision(b"this"), NOW),
+    "decide the query": lambda journal: journal.decide(number(journal, ASKED.id), 1, decision(b"this"), NOW),
+    "decide the last": lambda journal: journal.decide(number(journal, "another"), 1, decision(b"this"), NOW),
+    "prune": lambda journal: journal.prune(LATER, 3),
     "retire": lambda journal: journal.retire_keys(),
 }
 

@@ -77,6 +77,27 @@ def check_a_query_is_dealt_by_one_of_two(the: Setting) -> None:
     assert not begun.is_set(), "a query was dealt twice"
 
 
+def check_no_key_of_a_query_is_erased_while_it_is_countersigned(the: Setting) -> None:
+    """Its key is on disk before the query is recorded."""
+    begun, listed = threading.Event(), list[list[bytes]]()
+
+    def listing(kept: list[bytes]) -> None:
+        listed.append(kept)
+        begun.set()
+
+    with closing(the.storage.open(the.path)) as other, ThreadPoolExecutor(1) as pool:
+        futures: list[Future[None]] = []
+
+        def interrupted(members: Sequence[int]) -> Deal:
+            futures.append(pool.submit(other.erase_all_but_undecided, listing, NOW))
+            begun.wait(OVERTAKES)
+            return halves(members)
+
+        the.journal.countersign(ASKED, interrupted, NOW, DEADLINE)
+        futures[0].result(60)
+    assert listed == [[ASKED.digest]]
+
+
 def check_two_processes_agree(the: Setting) -> None:
     """On every invitation, query and decision; and each change builds on the one before."""
     queries = [replace(ASKED, id=f"race {each}") for each in range(ROUNDS)]

@@ -7,7 +7,7 @@ import pytest
 
 from reticent.protocol import Refusal
 from reticent_keys import administration
-from tests.parties.decision_requests import honest, request
+from tests.parties.decision_requests import decide, honest, request
 from tests.parties.key_server import LocalKeyServer, refused
 
 
@@ -54,11 +54,11 @@ def test_the_log_follows_a_query_by_its_id(caplog: pytest.LogCaptureFixture) -> 
         local.enrolled(20)
         query, key = local.query(), local.key
         inputs = local.contributions(query, 0)
-        local.server.decider.decide(*honest(query, 0, key, inputs))
-        local.server.decider.decide(*honest(query, 0, key, inputs))  # says it again, and does nothing
+        decide(local.server, *honest(query, 0, key, inputs))
+        decide(local.server, *honest(query, 0, key, inputs))  # says it again, and does nothing
         local.server.keyring.rotate()
         local.server.terms()
-        local.server.decider.decide(*request(query, 1, key, [], []))
+        decide(local.server, *request(query, 1, key, [], []))
         logged = [(record.getMessage(), vars(record)) for record in caplog.records]
         assert [message for message, _ in logged] == [
             "key active",

@@ -13,7 +13,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, packing_of
 from reticent.v1 import counting_pb2 as wire
-from tests.parties.decision_requests import expected, honest, request, summed, sums
+from tests.parties.decision_requests import decide, expected, honest, request, summed, sums
 from tests.parties.key_server import LocalKeyServer, refused
 from tests.parties.phone import Contribution
 
@@ -124,12 +124,12 @@ ATTACKS: dict[str, Attack] = {
 def test_what_is_not_the_sum_is_void(
     attack: str, local: LocalKeyServer, query: Query, inputs: list[Contribution]
 ) -> None:
-    made = local.server.decider.decide(
-        *request(query, COHORT, local.key, ATTACKS[attack](inputs, local.key), receipts(inputs))
+    made = decide(
+        local.server, *request(query, COHORT, local.key, ATTACKS[attack](inputs, local.key), receipts(inputs))
     )
     assert made.outcome == wire.VOID
     assert not made.sums
-    refused(Refusal.ALREADY_DECIDED, lambda: local.server.decider.decide(*honest(query, COHORT, local.key, inputs)))
+    refused(Refusal.ALREADY_DECIDED, lambda: decide(local.server, *honest(query, COHORT, local.key, inputs)))
 
 
 def test_multiples_that_spare_the_tag_are_void(local: LocalKeyServer, query: Query, inputs: list[Contribution]) -> None:
@@ -142,7 +142,7 @@ def test_multiples_that_spare_the_tag_are_void(local: LocalKeyServer, query: Que
     shift = factor * 2**offset % key.n
     assert min(shift, key.n - shift).bit_length() < offset
     weighted = product(key, summed(key, inputs), power(key, inputs[0].ciphertexts, factor))
-    made = local.server.decider.decide(*request(query, COHORT, key, weighted, receipts(inputs)))
+    made = decide(local.server, *request(query, COHORT, key, weighted, receipts(inputs)))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -150,7 +150,7 @@ def test_multiples_that_spare_the_tag_are_void(local: LocalKeyServer, query: Que
 def test_a_multiple_of_one_phone_alone_is_void(local: LocalKeyServer, query: Query, inputs: list[Contribution]) -> None:
     key = local.key
     scaled = power(key, inputs[0].ciphertexts, 2 ** packing_of(query, key.bits).slots[0].width)
-    made = local.server.decider.decide(*request(query, COHORT, key, scaled, receipts(inputs)))
+    made = decide(local.server, *request(query, COHORT, key, scaled, receipts(inputs)))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -158,9 +158,7 @@ def test_a_multiple_of_one_phone_alone_is_void(local: LocalKeyServer, query: Que
 def test_a_sum_with_a_phone_for_which_there_is_no_receipt_is_void(
     local: LocalKeyServer, query: Query, inputs: list[Contribution]
 ) -> None:
-    made = local.server.decider.decide(
-        *request(query, COHORT, local.key, summed(local.key, inputs), receipts(inputs[1:]))
-    )
+    made = decide(local.server, *request(query, COHORT, local.key, summed(local.key, inputs), receipts(inputs[1:])))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -168,7 +166,7 @@ def test_a_sum_with_a_phone_for_which_there_is_no_receipt_is_void(
 def test_one_receipt_for_one_ciphertext_is_burnt(
     local: LocalKeyServer, query: Query, inputs: list[Contribution]
 ) -> None:
-    made = local.server.decider.decide(*honest(query, COHORT, local.key, inputs[:1]))
+    made = decide(local.server, *honest(query, COHORT, local.key, inputs[:1]))
     assert made.outcome == wire.BURNT
     assert not made.sums
 
@@ -181,8 +179,8 @@ def test_contributions_to_something_else_are_worth_nothing(
     key, query, inputs = local.key, prepared.query, prepared.inputs
     mixed = prepared.others[which][:how_many] + inputs[how_many:]
     foreign = request(query, COHORT, key, summed(key, mixed), receipts(mixed))
-    refused(Refusal.BAD_RECEIPTS, lambda: local.server.decider.decide(*foreign))
-    made = local.server.decider.decide(*request(query, COHORT, key, summed(key, mixed), receipts(inputs)))
+    refused(Refusal.BAD_RECEIPTS, lambda: decide(local.server, *foreign))
+    made = decide(local.server, *request(query, COHORT, key, summed(key, mixed), receipts(inputs)))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -193,7 +191,7 @@ def test_who_adds_can_falsify_and_learns_nothing_more(
     """Whoever adds may add a number of its own: the noise of all phones is still in what is released."""
     key = local.key
     shifted = product(key, summed(key, inputs), [1 + 41 * key.n, *[1] * (len(inputs[0].ciphertexts) - 1)])
-    made = local.server.decider.decide(*request(query, COHORT, key, shifted, receipts(inputs)))
+    made = decide(local.server, *request(query, COHORT, key, shifted, receipts(inputs)))
     assert made.outcome == wire.RELEASED
     first, *rest = expected(inputs)
     assert sums(made) == [first + 41, *rest]

@@ -17,12 +17,12 @@ from reticent.protocol import Refusal
 from reticent.storage import files
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import KeyFileError, KeyServer, QueryKeyStore, SqliteJournal
+from reticent_keys import KeyFileError, KeyServer, QueryKeyStore, SqlJournal
 from reticent_keys import query_key_store as store_module
 from reticent_keys.server import DECISION_TIME
 from reticent_keys.service import Service
-from tests.parties.decision_requests import request, summed
-from tests.parties.key_server import LocalKeyServer, refused
+from tests.parties.decision_requests import decide, honest, request, summed
+from tests.parties.key_server import DAY, LocalKeyServer, decisions, refused
 
 STORAGE_KEY = bytes(range(32))
 NONCE = 12
@@ -41,7 +41,7 @@ def local(tmp_path: Path) -> Iterator[LocalKeyServer]:
 def burn(local: LocalKeyServer, query: Query) -> None:
     """Decide all cohorts of a query."""
     for cohort in range(query.cohorts):
-        decision = local.server.decider.decide(wire.DecideHead(query=query.digest, cohort=cohort), [])
+        decision = decide(local.server, wire.DecideHead(query=query.digest, cohort=cohort), [])
         assert decision.outcome == wire.BURNT
 
 
@@ -87,6 +87,49 @@ def test_a_crash_between_the_decision_and_the_erasure_is_made_up_for_by_the_next
     assert not key_file(tmp_path, query).exists()
 
 
+def test_an_error_after_the_last_decision_is_made_up_for_by_the_maintenance(
+    local: LocalKeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a lost connection: the repeated request gets the decision, and erases nothing."""
+    query, undecided = local.query(id="decided"), local.query(id="undecided")
+    for each in (query, undecided):
+        local.query_key(each)
+
+    def lost(*_: object) -> bool:
+        raise ConnectionError
+
+    monkeypatch.setattr(SqlJournal, "is_decided", lost)
+    for cohort in range(query.cohorts):
+        with pytest.raises(ConnectionError):
+            decide(local.server, wire.DecideHead(query=query.digest, cohort=cohort), [])
+    monkeypatch.undo()
+    burn(local, query)
+    assert key_file(tmp_path, query).exists()
+    local.server.erase_overdue()
+    assert [key_file(tmp_path, query).exists(), key_file(tmp_path, undecided).exists()] == [False, True]
+
+
+def test_a_key_that_another_process_replaced_decrypts_nothing(local: LocalKeyServer) -> None:
+    """Every sum would be void for ever. Only the right key is used, when it is there again."""
+    query = local.query()
+    inputs, key = local.contributions(query, 0), local.query_keys.get(query.digest)
+    local.query_keys.make(query.digest)
+    refused(Refusal.UNAVAILABLE, lambda: decide(local.server, *honest(query, 0, local.key, inputs)))
+    assert not decisions(local)
+    local.query_keys._in_memory[query.digest] = key
+    assert decide(local.server, *honest(query, 0, local.key, inputs)).outcome == wire.RELEASED
+
+
+def test_one_file_that_cannot_be_erased_keeps_no_other(tmp_path: Path) -> None:
+    keys = QueryKeyStore(tmp_path / "queries", STORAGE_KEY)
+    for number in range(3):
+        keys.make(bytes([number]) * 32)
+    (tmp_path / "queries" / f"{'ff' * 32}.key").mkdir()
+    with pytest.raises(IsADirectoryError):
+        keys.erase_all_but([bytes(32)])
+    assert sorted(path.name[:2] for path in (tmp_path / "queries").iterdir()) == ["00", "ff"]
+
+
 def test_an_erasure_that_failed_is_tried_again_with_the_next_decision(
     local: LocalKeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,15 +170,15 @@ def test_a_query_that_is_not_decided_in_time_is_never_decrypted(local: LocalKeyS
     deadline = dt.timedelta(seconds=query.closes_after) + DECISION_TIME
     local.advance(deadline - dt.timedelta(milliseconds=1))
     local.server.erase_overdue()
-    assert local.server.decider.decide(*in_time).outcome == wire.RELEASED
+    assert decide(local.server, *in_time).outcome == wire.RELEASED
     assert key_file(tmp_path, query).exists()
     local.advance(dt.timedelta(milliseconds=1))
-    refused(Refusal.KEY_RETIRED, lambda: local.server.decider.decide(*late), "in time")
+    refused(Refusal.KEY_RETIRED, lambda: decide(local.server, *late), "in time")
     local.server.erase_overdue()
     assert not key_file(tmp_path, query).exists()
-    assert local.server.decider.decide(*in_time).outcome == wire.RELEASED  # the same decision again
+    assert decide(local.server, *in_time).outcome == wire.RELEASED  # the same decision again
     abort = wire.DecideHead(query=query.digest, cohort=1)
-    assert local.server.decider.decide(abort, []).outcome == wire.BURNT  # phones take their budget back
+    assert decide(local.server, abort, []).outcome == wire.BURNT  # phones take their budget back
 
 
 def test_a_start_after_the_deadline_erases(local: LocalKeyServer, tmp_path: Path) -> None:
@@ -149,13 +192,13 @@ def test_a_start_after_the_deadline_erases(local: LocalKeyServer, tmp_path: Path
 def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(local: LocalKeyServer, tmp_path: Path) -> None:
     query = local.query()
     local.query_key(query)
-    with contextlib.closing(SqliteJournal(tmp_path / "journal.db")) as journal:
+    with contextlib.closing(SqlJournal(tmp_path / "journal.db")) as journal:
         journal.retire_keys()
     local.restart()
     assert not key_file(tmp_path, query).exists()
 
 
-def test_a_service_erases_again_after_a_failure(
+def test_a_service_rotates_and_deletes_and_erases_again_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(tmp_path / "certs", hosts=["localhost"], analysts=[])
@@ -167,12 +210,20 @@ def test_a_service_erases_again_after_a_failure(
 
     async def attempt_often(server: KeyServer) -> None:
         certificate, free = Certificate.load(tmp_path / "certs", "keys"), "127.0.0.1:0"
-        service = Service(server, phones=free, decisions=free, certificate=certificate, erase_every=0.01)
+        service = Service(
+            server, phones=free, decisions=free, certificate=certificate, erase_every=0.01, rotate_every=DAY, keep=DAY
+        )
         async with service, asyncio.timeout(30):
             while len(attempts) < 3:  # noqa: ASYNC110  # nothing else happens
                 await asyncio.sleep(0.01)
 
+    rotations: list[dt.timedelta] = []
+    rows = [5, 5]
     with LocalKeyServer() as local:
         monkeypatch.setattr(local.server, "erase_overdue", failing)
+        monkeypatch.setattr(local.server.keyring, "rotate_if_due", rotations.append)
+        monkeypatch.setattr(local.server, "prune", lambda _: rows.pop() if rows else 0)
         asyncio.run(attempt_often(local.server))
     assert "overdue keys of queries cannot be erased" in caplog.text
+    assert rotations[0] == DAY
+    assert not rows, "it deletes until nothing is left to delete"

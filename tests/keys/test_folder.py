@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from reticent.protocol import Refusal
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, SqliteJournal, WrongPassphrase
+from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, SqlJournal, WrongPassphrase
 from reticent_keys.folder import Folder
 from reticent_keys.keypair import KeyPair
-from tests.parties.decision_requests import honest, request
+from tests.parties.decision_requests import decide, honest, request
 from tests.parties.key_pairs import pair
 from tests.parties.key_server import BITS, DAY, LIMITS, PASSPHRASE, START, LocalKeyServer, dealt, refused
 
@@ -108,9 +108,9 @@ def test_a_rotation_from_outside_is_noticed(folder: Folder) -> None:
         assert local.key.key_id.hex() == made
         new = local.query(id="new")
         made_request = honest(new, 0, local.key, local.contributions(new, 0))
-        assert server.decider.decide(*made_request).outcome == wire.RELEASED
+        assert decide(server, *made_request).outcome == wire.RELEASED
         folder.rotate(PASSPHRASE, lambda: START, retire=True)
-        refused(Refusal.KEY_RETIRED, lambda: server.decider.decide(*request(new, 1, local.key, [], [])))
+        refused(Refusal.KEY_RETIRED, lambda: decide(server, *request(new, 1, local.key, [], [])))
         assert len({key.id for key in server.journal.summary(milliseconds(START)).keys}) == 3
     with serve(folder):
         assert len(list(folder.path.glob("pairs/*"))) == 1
@@ -126,11 +126,11 @@ def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder:
         inputs = {(query.id, cohort): local.contributions(query, cohort) for query in before for cohort in range(2)}
         head, receipts = honest(before[0], 0, key, inputs["before 0", 0])
         sent = list(receipts)
-        made = server.decider.decide(head, sent)
+        made = decide(server, head, sent)
         folder.backup(copy.path, START)
         after = local.query(id="after")
         inputs |= {("after", cohort): local.contributions(after, cohort) for cohort in range(2)}
-        released = server.decider.decide(*honest(before[0], 1, key, inputs["before 0", 1]))
+        released = decide(server, *honest(before[0], 1, key, inputs["before 0", 1]))
         assert released.outcome == made.outcome == wire.RELEASED
         assert server.journal.summary(milliseconds(START)).copied is None
     assert not (copy.path / "pairs").exists()
@@ -139,15 +139,15 @@ def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder:
             local.server = server
             assert server.identity == made_by(folder)
             assert server.journal.summary(milliseconds(START)).copied == START
-            assert server.decider.decide(head, sent) == made
-            refused(Refusal.ALREADY_DECIDED, lambda: server.decider.decide(*request(before[0], 0, key, [], [])))
+            assert decide(server, head, sent) == made
+            refused(Refusal.ALREADY_DECIDED, lambda: decide(server, *request(before[0], 0, key, [], [])))
             for query, cohort in ((before[0], 1), (before[1], 0), (before[1], 1)):
                 for message in (
                     honest(query, cohort, key, inputs[query.id, cohort][1:]),
                     request(query, cohort, key, [], []),
                 ):
-                    refused(Refusal.KEY_RETIRED, lambda message=message: server.decider.decide(*message))  # type: ignore[misc]
-            refused(Refusal.UNKNOWN_QUERY, lambda: server.decider.decide(*honest(after, 0, key, inputs["after", 0])))
+                    refused(Refusal.KEY_RETIRED, lambda message=message: decide(server, *message))  # type: ignore[misc]
+            refused(Refusal.UNKNOWN_QUERY, lambda: decide(server, *honest(after, 0, key, inputs["after", 0])))
             for query in (*before, after):
                 refused(Refusal.KEY_RETIRED, lambda query=query: dealt(server, query))  # type: ignore[misc]
             assert local.key != key
@@ -156,9 +156,7 @@ def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder:
     with serve(copy) as server:
         local.server = server
         fresh = local.query(id="fresh")
-        assert (
-            server.decider.decide(*honest(fresh, 0, local.key, local.contributions(fresh, 0))).outcome == wire.RELEASED
-        )
+        assert decide(server, *honest(fresh, 0, local.key, local.contributions(fresh, 0))).outcome == wire.RELEASED
 
 
 def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
@@ -172,7 +170,7 @@ def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
         def broken(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(SqliteJournal, "retire_keys", broken)
+        monkeypatch.setattr(SqlJournal, "retire_keys", broken)
         with pytest.raises(OSError, match="No space"):
             folder.backup(tmp_path / "other", START)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "keys"]
@@ -195,7 +193,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_bytes(b"something else, long enough to be looked at" * 100)
     with pytest.raises(JournalError, match=r"damaged, or not a key server's journal"):
-        SqliteJournal(path)
+        SqlJournal(path)
 
 
 def made_by(folder: Folder) -> bytes | None:

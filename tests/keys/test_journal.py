@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from reticent.privacy import Query
-from reticent_keys import Journal, SqliteJournal
+from reticent.storage import _postgres
+from reticent.storage.database import Database
+from reticent_keys import Journal, SqlJournal
 from reticent_keys.journal import CountersignedQuery, Deal, EnrolledPhone, Key, RecordedDecision
 from tests.keys.journal_checks import CHECKS
 from tests.keys.journal_setting import Interrupted, Setting, Storage, setting
@@ -19,21 +21,22 @@ from tests.keys.journal_setting import Interrupted, Setting, Storage, setting
 class Sqlite:
     """The journal in a SQLite file."""
 
-    kind: type[SqliteJournal] = SqliteJournal
+    kind: type[SqlJournal] = SqlJournal
 
     def open(self, path: Path) -> Journal:
         return self.kind(path)
 
     def content(self, journal: Journal) -> object:
-        assert isinstance(journal, SqliteJournal)
+        assert isinstance(journal, SqlJournal)
         with journal.database.reading() as run:
             tables = run("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
             return [run(f"SELECT * FROM {name}").fetchall() for (name,) in tables]  # noqa: S608
 
     @contextlib.contextmanager
     def interrupted(self, journal: Journal, step: int) -> Iterator[None]:
-        assert isinstance(journal, SqliteJournal)
+        assert isinstance(journal, SqlJournal)
         with pytest.MonkeyPatch.context() as patch:
+            assert isinstance(journal.database, Database)
             patch.setattr(journal.database, "_execute", _interrupting(journal.database._execute, step))
             yield
 
@@ -42,6 +45,45 @@ class Sqlite:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(journal), "retire_keys", _interrupt)
             yield
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """The journal in a PostgreSQL database."""
+
+    url: str
+    kind: type[SqlJournal] = SqlJournal
+
+    def open(self, path: Path) -> Journal:  # there are no files
+        return self.kind(self.url)
+
+    def content(self, journal: Journal) -> object:
+        assert isinstance(journal, SqlJournal)
+        with journal.database.reading() as run:
+            names = run(
+                "SELECT CAST(table_name AS text) FROM information_schema.tables"
+                " WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' ORDER BY 1"
+            ).fetchall()
+            return [sorted(map(repr, run(f"SELECT * FROM {name}").fetchall())) for (name,) in names]  # noqa: S608
+
+    @contextlib.contextmanager
+    def interrupted(self, journal: Journal, step: int) -> Iterator[None]:  # all of this process
+        with pytest.MonkeyPatch.context() as patch:
+            execute = _postgres._execute
+            left = step
+
+            def run(connection: Any, statement: str, values: Sequence[Any] = ()) -> Any:
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    raise Interrupted
+                return execute(connection, statement, values)
+
+            patch.setattr(_postgres, "_execute", run)
+            yield
+
+    def interrupted_backup(self, journal: Journal) -> contextlib.AbstractContextManager[None]:
+        raise NotImplementedError
 
 
 def _interrupting(execute: Callable[..., Any], step: int) -> Callable[..., Any]:
@@ -80,14 +122,25 @@ def test_a_journal_keeps_its_promises(storage: Storage, check: str, tmp_path: Pa
         CHECKS[check](the)
 
 
-class DecidesAgain(SqliteJournal):
+FILES = {"a_restored_journal_starts_closed", "a_backup_that_is_interrupted_leaves_no_file"}
+"""Checks of backups, which PostgreSQL makes by itself."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", sorted(CHECKS.keys() - FILES))
+def test_a_journal_in_postgresql_keeps_its_promises(postgres: str, check: str, tmp_path: Path) -> None:
+    with opened(Postgres(postgres), tmp_path) as the:
+        CHECKS[check](the)
+
+
+class DecidesAgain(SqlJournal):
     def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
         with self.database.transaction() as run:
             run("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
         return decision
 
 
-class DecidesWhatWasReadBefore(SqliteJournal):
+class DecidesWhatWasReadBefore(SqlJournal):
     """Looks for a decision before its transaction begins."""
 
     def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
@@ -98,30 +151,32 @@ class DecidesWhatWasReadBefore(SqliteJournal):
         return found or decision
 
 
-class NotesNothing(SqliteJournal):
+class NotesNothing(SqlJournal):
     def note_decryption(self, query: int, cohort: int, request: bytes) -> None:
         pass
 
 
-class BacksUpOpen(SqliteJournal):
+class BacksUpOpen(SqlJournal):
     def backup(self, path: Path, now: int) -> None:
+        assert isinstance(self.database, Database)
         self.database.backup(path)
-        with contextlib.closing(SqliteJournal(path)) as copy, copy.database.transaction() as run:
+        with contextlib.closing(SqlJournal(path)) as copy, copy.database.transaction() as run:
             run("UPDATE server SET copied = ?", (now,))
 
 
-class BacksUpInPlace(SqliteJournal):
+class BacksUpInPlace(SqlJournal):
     """Retires the keys of a backup after it has its name."""
 
     def backup(self, path: Path, now: int) -> None:
+        assert isinstance(self.database, Database)
         self.database.backup(path)
-        with contextlib.closing(SqliteJournal(path)) as copy:
+        with contextlib.closing(SqlJournal(path)) as copy:
             copy.retire_keys()
             with copy.database.transaction() as run:
                 run("UPDATE server SET copied = ?", (now,))
 
 
-class DealsByHalves(SqliteJournal):
+class DealsByHalves(SqlJournal):
     """Records a query first, and its phones later."""
 
     def countersign(
@@ -141,7 +196,7 @@ class DealsByHalves(SqliteJournal):
         return made
 
 
-class ChangesWhatWasReadBefore(SqliteJournal):
+class ChangesWhatWasReadBefore(SqlJournal):
     """Reads a phone before its transaction begins."""
 
     def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
@@ -149,7 +204,7 @@ class ChangesWhatWasReadBefore(SqliteJournal):
         return super().change_phone(phone_id, lambda _: changed)
 
 
-class DealsWhatWasReadBefore(SqliteJournal):
+class DealsWhatWasReadBefore(SqlJournal):
     """Deals before its transaction begins."""
 
     def countersign(
@@ -161,7 +216,7 @@ class DealsWhatWasReadBefore(SqliteJournal):
         return super().countersign(query, lambda _: dealt, now, deadline)
 
 
-class InvitesForEver(SqliteJournal):
+class InvitesForEver(SqlJournal):
     """Does not use an invitation up."""
 
     def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
@@ -171,16 +226,16 @@ class InvitesForEver(SqliteJournal):
         return made
 
 
-class DestroysTooEarly(SqliteJournal):
+class DestroysTooEarly(SqlJournal):
     """Destroys a key when another one takes its place, whatever is undecided under it."""
 
-    def activate(self, key: Key, now: int) -> None:
-        super().activate(key, now)
+    def activate(self, key: Key, now: int, replaces: str | None = None) -> None:
+        super().activate(key, now, replaces)
         with self.database.transaction() as run:
             run("UPDATE keys SET state = 'DESTROYED' WHERE state = 'DRAINING'")
 
 
-class ForgetsItsOwner(SqliteJournal):
+class ForgetsItsOwner(SqlJournal):
     def take_ownership(self, identity: bytes) -> None:
         with self.database.transaction() as run:
             run("DELETE FROM server")
@@ -205,6 +260,6 @@ class ForgetsItsOwner(SqliteJournal):
         (ForgetsItsOwner, "a_journal_belongs_to_one_server"),
     ],
 )
-def test_a_journal_that_breaks_a_promise_is_found(broken: type[SqliteJournal], check: str, tmp_path: Path) -> None:
+def test_a_journal_that_breaks_a_promise_is_found(broken: type[SqlJournal], check: str, tmp_path: Path) -> None:
     with opened(Sqlite(broken), tmp_path) as the, pytest.raises((AssertionError, pytest.fail.Exception)):
         CHECKS[check](the)

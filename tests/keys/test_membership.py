@@ -6,7 +6,7 @@ import pytest
 
 from reticent.protocol import Refusal, Refused, SigningKey, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import administration
+from reticent_keys import administration, metrics
 from reticent_keys.membership import Members
 from tests.parties.key_server import DAY, START, LocalKeyServer, refused
 from tests.parties.phone import Phone
@@ -111,6 +111,26 @@ def test_who_renews_stays_longer_and_may_repeat_it(local: LocalKeyServer) -> Non
     assert local.server.members.join(phone.joining()) == longer
     phone.membership = longer
     assert local.server.members.renew(phone.renewing()).expires == longer.expires + 5 * 86400
+
+
+@pytest.mark.parametrize("ahead", [-20, 0, 20], ids=lambda days: f"{days} days ahead")
+def test_the_skew_of_a_phones_clock_shows_in_the_time_of_its_renewal(local: LocalKeyServer, ahead: int) -> None:
+    """A phone renews when less than a third of what its own clock showed at first is left."""
+    (phone,) = local.enrolled(1)
+    local.advance((90 - ahead) * DAY * 2 / 3)
+    before = skews()
+    for _ in range(2):  # a repeated request is no second renewal
+        local.server.members.renew(phone.renewing())
+    after = skews()
+    assert {bound: after[bound] - before[bound] for bound in after} == {
+        bound: ahead * 86400 <= bound for bound in after
+    }
+
+
+def skews() -> dict[float, float]:
+    """The renewals of phones whose clock is ahead by at most so many seconds."""
+    [family] = metrics.CLOCK_SKEW.collect()
+    return {float(each.labels["le"]): each.value for each in family.samples if "le" in each.labels}
 
 
 def test_renewing_at_the_same_instant_changes_nothing(local: LocalKeyServer) -> None:

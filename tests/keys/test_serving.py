@@ -137,15 +137,15 @@ def test_two_heads_are_refused(served: Site, phones: dict[bytes, Phone]) -> None
     assert refusal(call()) is Refusal.MALFORMED
 
 
-def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: dict[bytes, Phone]) -> None:
-    """More of them than there are threads to decide in; when their callers hang up, nothing has happened."""
+def test_all_are_served_while_requests_to_decide_hang(served: Site, phones: dict[bytes, Phone]) -> None:
+    """More of them than there are threads to decide in; they have changed nothing."""
 
     async def run() -> None:
         async with served.deciding.channel() as to:
             query, key, cohorts = await contributions(to, phones, "hanging")
             head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
             stub: Any = services.DecidingStub(to)
-            calls = [stub.Decide() for _ in range(6)]
+            calls = [stub.Decide() for _ in range(10)]
             for call in calls:
                 await call.write(wire.DecideRequest(head=head))
                 await call.write(wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[:3])))
@@ -154,10 +154,12 @@ def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: d
                 enrolment: Any = services.EnrolmentStub(door)
                 for _ in range(5):
                     phone.membership = await reply_of(enrolment.Renew(phone.renewing(), timeout=5))
-            for call in calls:
-                call.cancel()
+            assert (await terms_of(to)).population >= POPULATION
             made = await decided(to, head, receipts)
             assert made.outcome == wire.RELEASED
+            assert not any(call.done() for call in calls)
+            for call in calls:
+                call.cancel()
 
     asyncio.run(run())
 
@@ -190,9 +192,8 @@ def test_both_listeners_tell_their_health(served: Site) -> None:
 
 
 def test_a_second_server_is_told_that_there_is_one(served: Site) -> None:
-    output = served.command(
-        "serve", "--passphrase-file", "passphrase", "--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", code=5
-    )
+    listening = ("--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", "--metrics", "")
+    output = served.command("serve", "--passphrase-file", "passphrase", *listening, code=5)
     assert "another process serves from" in output
 
 
@@ -204,7 +205,7 @@ def test_a_wrong_passphrase_and_a_taken_port_have_codes_of_their_own(served: Sit
     assert "the passphrase is not the one" in served.command("rotate", "--passphrase-file", "wrong", code=6)
     taken = served.enrolment.address
     new = ("--folder", "other", "--key-bits", "1024", "--simulation", "--passphrase-file", "passphrase")
-    listening = ("--phones", taken, "--decisions", "127.0.0.1:0")
+    listening = ("--phones", taken, "--decisions", "127.0.0.1:0", "--metrics", "")
     assert f"cannot listen at {taken}" in served.command("serve", *new, *listening, code=5)
 
 

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys.deciding import RECEIPTS_PER_BATCH
-from tests.parties.decision_requests import honest, request, summed
+from tests.parties.decision_requests import decide, honest, request, summed
 from tests.parties.key_server import LocalKeyServer, dealt
 
 TABLES = ("keys", "phones", "invitations", "queries", "dealt", "decryptions", "decisions")
 NUMBERS = st.integers(0, 2**64 - 1)
+MESSAGE = 200
+"""Receipts of a message."""
 
 
 class WatchedReceipt:
@@ -101,7 +102,7 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
     receipts = [wire.Receipt(phone=phone, signature=bytes(place)) for place in range(count)]
     before = content(local)
     try:
-        made = local.server.decider.decide(head, receipts)
+        made = decide(local.server, head, receipts)
     except Refused as error:
         assert error.refusal in {  # noqa: PT017  # either is right
             Refusal.UNKNOWN_QUERY,
@@ -127,21 +128,21 @@ def test_receipts_are_not_kept_while_they_are_read() -> None:
         alive: weakref.WeakSet[WatchedReceipt] = weakref.WeakSet()
         most = 0
 
-        def counted() -> Iterator[WatchedReceipt]:
-            nonlocal most
-            for each in receipts:
-                watched = WatchedReceipt(each)
-                alive.add(watched)
-                most = max(most, len(alive))
-                yield watched
+        def counted(receipts: list[wire.Receipt]) -> list[wire.Receipt]:
+            watched = [WatchedReceipt(each) for each in receipts]
+            alive.update(watched)
+            return cast("list[wire.Receipt]", watched)
 
-        made = local.server.decider.decide(head, cast("Iterator[wire.Receipt]", counted()))
-        assert made.outcome == wire.RELEASED
-        assert most <= 2 * RECEIPTS_PER_BATCH < len(receipts)
+        begun = local.server.decider.begin(head)
+        for first in range(0, len(receipts), MESSAGE):
+            local.server.decider.add(begun, counted(receipts[first : first + MESSAGE]))
+            most = max(most, len(alive))
+        assert local.server.decider.decide(begun).outcome == wire.RELEASED
+        assert most <= 2 * MESSAGE < len(receipts)
 
 
 def test_a_query_that_was_dealt_still_serves_after_all_of_this(local: LocalKeyServer) -> None:
     fresh = local.query(id="fresh")
     assert len(dealt(local.server, fresh)) == 20
-    made = local.server.decider.decide(*honest(fresh, 0, local.key, local.contributions(fresh, 0)))
+    made = decide(local.server, *honest(fresh, 0, local.key, local.contributions(fresh, 0)))
     assert made.outcome == wire.RELEASED

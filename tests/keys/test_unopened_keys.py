@@ -12,7 +12,7 @@ from reticent.paillier import PublicKey
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyPairStore, WrongPassphrase
-from tests.parties.decision_requests import honest, request
+from tests.parties.decision_requests import decide, honest, request
 from tests.parties.key_pairs import pair
 from tests.parties.key_server import BITS, PASSPHRASE, LocalKeyServer, dealt, refused
 
@@ -126,15 +126,13 @@ def test_a_cohort_under_a_key_that_cannot_be_opened_is_decided_later(
     begin_anew(local, pairs)
     [record] = complaints(caplog)
     assert vars(record)["key"] == path.stem[:16]
-    refused(Refusal.UNAVAILABLE, lambda: local.server.decider.decide(*honest(query, 0, key, inputs)))
+    refused(Refusal.UNAVAILABLE, lambda: decide(local.server, *honest(query, 0, key, inputs)))
     with local.database.reading() as run:
         assert run("SELECT (SELECT count(*) FROM decryptions), (SELECT count(*) FROM decisions)").fetchone() == (0, 0)
-    assert (
-        local.server.decider.decide(*request(query, 1, key, [], [])).outcome == wire.BURNT
-    )  # for which no key is needed
+    assert decide(local.server, *request(query, 1, key, [], [])).outcome == wire.BURNT  # for which no key is needed
     assert len(complaints(caplog)) == 1
     mend()
-    assert local.server.decider.decide(*honest(query, 0, key, inputs)).outcome == wire.RELEASED
+    assert decide(local.server, *honest(query, 0, key, inputs)).outcome == wire.RELEASED
 
 
 def test_a_key_that_is_too_short_for_the_server_is_not_used(local: LocalKeyServer, pairs: Path) -> None:

@@ -15,9 +15,9 @@ from reticent.randomness import seeded
 from reticent.storage.database import Database
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_agg.counting import closing
-from reticent_agg.store import Lease, WorkItem
+from reticent_agg.store import AggregationStore, Lease, WorkItem
 from tests.parties.key_pairs import pair
 from tests.parties.queries import visits
 
@@ -137,10 +137,10 @@ def make_query(population: int = 6, **others: Any) -> Query:
     return visits(pair(BITS).public, population, **{"delta": 1e-3, "min_contributions": 2} | others)
 
 
-def opened(path: Path | None, time: Time) -> AggregationServer:
-    """An aggregation server that knows the key."""
+def opened(place: Path | str | None, time: Time) -> AggregationServer:
+    """An aggregation server that knows the key, over a file or a PostgreSQL database."""
     server = AggregationServer(
-        SqliteStore(path), identity=KeyServer.identity.public, now=time, rng=seeded(1, "server"), simulation=True
+        SqlStore(place), identity=KeyServer.identity.public, now=time, rng=seeded(1, "server"), simulation=True
     )
     server.queries.learn(KeyServer().terms())
     return server
@@ -148,8 +148,14 @@ def opened(path: Path | None, time: Time) -> AggregationServer:
 
 def database_of(server: AggregationServer) -> Database:
     """The file under a server."""
-    assert isinstance(server.store, SqliteStore)
-    return server.store.database
+    return sqlite_of(server.store)
+
+
+def sqlite_of(store: AggregationStore) -> Database:
+    """The file under a store."""
+    assert isinstance(store, SqlStore)
+    assert isinstance(store.database, Database)
+    return store.database
 
 
 def announce(server: AggregationServer, query: Query, analyst: str | None = None) -> wire.QueryStatus:
@@ -172,7 +178,8 @@ def uncountersigned(server: AggregationServer) -> list[Query]:
 
 def requests(server: AggregationServer) -> list[wire.DecideHead]:
     """What the key server is to decide; looking changes nothing."""
-    with database_of(server).reading() as run:
+    assert isinstance(server.store, SqlStore)
+    with server.store.database.reading() as run:
         rows = run(_REQUESTS).fetchall()
     heads = []
     for content, burn in rows:

@@ -27,6 +27,7 @@ from reticent_analyst.client import Timeouts
 from reticent_sim.local_counts import LocalCounts
 
 SERVICE = "reticent.v1.Counting"
+LISTED_AT_ONCE = 2
 HASTY = Timeouts(call=2.0, max_outage=20.0, poll=0.05)
 DEADLINE = 20.0  # seconds; more is a fault
 
@@ -84,6 +85,8 @@ class CountingServer:
         self.refused: dict[str, Refused] = {}
         """Queries that the key server would not countersign."""
         self.refusals: list[Refused] = []
+        self.next_page = 0
+        """Every page of the list names this one as the next, if it is not 0."""
         """What the next calls are refused for."""
         self.calls: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -225,9 +228,13 @@ class CountingServer:
         query = Query.from_bytes(self.statuses[request.id].query)
         return self.decided(query, [CohortSum(0, None)] * query.cohorts)
 
-    async def _list(self, _: wire.ListRequest, __: Caller) -> wire.ListReply:
+    async def _list(self, request: wire.ListRequest, __: Caller) -> wire.ListReply:
+        """The list in pages of two queries; their numbers are those of their announcements."""
         self._called("list")
-        return wire.ListReply(queries=reversed(self.statuses.values()))
+        numbered = [each for each in enumerate(self.statuses.values(), 1) if not 0 < request.after <= each[0]]
+        page = numbered[: -LISTED_AT_ONCE - 1 : -1]
+        following = page[-1][0] if len(page) < len(numbered) else 0
+        return wire.ListReply(queries=[status for _, status in page], next=self.next_page or following)
 
 
 class CountsOverTls:

@@ -8,6 +8,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Query
 from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
+from reticent_keys import KeyServer
 from tests.parties.phone import Contribution
 
 
@@ -20,7 +21,7 @@ def request(
     query: Query, cohort: int, key: PublicKey, ciphertexts: list[int], receipts: Iterable[wire.Receipt]
 ) -> tuple[wire.DecideHead, list[wire.Receipt]]:
     """To decide a cohort."""
-    sent = list(receipts)
+    sent = sorted(receipts, key=lambda each: each.phone)
     head = wire.DecideHead(
         query=query.digest, cohort=cohort, contributors=len(sent), ciphertexts=ciphertexts_to(ciphertexts, key)
     )
@@ -33,6 +34,14 @@ def honest(
     """To decide the sum of these contributions."""
     head, receipts = request(query, cohort, key, summed(key, contributions), (each.receipt for each in contributions))
     return head, iter(receipts)
+
+
+def decide(server: KeyServer, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
+    """Have a key server decide a request, whose receipts arrive one by one."""
+    request = server.decider.begin(head)
+    for receipt in receipts:
+        server.decider.add(request, [receipt])
+    return server.decider.decide(request)
 
 
 def sums(decision: wire.Decision) -> list[int]:

@@ -22,9 +22,10 @@ from reticent_keys import (
     KeyPairStore,
     KeyServer,
     QueryKeyStore,
-    SqliteJournal,
+    SqlJournal,
     administration,
 )
+from reticent_keys.receipt_workers import ReceiptWorkers
 from tests.parties.key_pairs import pair
 from tests.parties.phone import Contribution, Phone
 
@@ -58,17 +59,18 @@ class LocalKeyServer:
     Whoever makes one closes it: it is its own context.
 
     Args:
-        path: Where the journal is; None for one in memory.
+        path: Where the journal is: a file or an address of PostgreSQL; None for one in memory.
     """
 
     def __init__(
         self,
-        path: Path | None = None,
+        path: str | Path | None = None,
         *,
         limits: QueryLimits = LIMITS,
         identity: Identity | None = None,
         pairs: KeyPairStore | None = None,
         query_keys: QueryKeyStore | None = None,
+        workers: ReceiptWorkers | None = None,
     ) -> None:
         self.path = path
         self.clock = ManualClock(START)
@@ -76,6 +78,7 @@ class LocalKeyServer:
         self.pairs = pairs or KeyPairStore(None)  # what is in these two outlives the server, as files do
         self.query_keys = query_keys or QueryKeyStore(None)
         self.limits = limits
+        self.workers = workers
         self._made = 0
         self.phones: dict[bytes, Phone] = {}
         self.server = self.open()
@@ -90,7 +93,7 @@ class LocalKeyServer:
         """A server on a journal, or on the one at the path, which is closed if no server can start on it."""
         with contextlib.ExitStack() as stack:
             if journal is None:
-                journal = stack.enter_context(contextlib.closing(SqliteJournal(self.path)))
+                journal = stack.enter_context(contextlib.closing(SqlJournal(self.path)))
             server = KeyServer(
                 journal,
                 self.identity,
@@ -101,6 +104,7 @@ class LocalKeyServer:
                 lifetime=90 * DAY,
                 generate=self._pair,
                 seed=1,
+                workers=self.workers,
             )
             stack.pop_all()
         return server
@@ -108,7 +112,8 @@ class LocalKeyServer:
     @property
     def database(self) -> Database:
         """Of the journal."""
-        assert isinstance(self.server.journal, SqliteJournal)
+        assert isinstance(self.server.journal, SqlJournal)
+        assert isinstance(self.server.journal.database, Database)
         return self.server.journal.database
 
     def close(self) -> None:
@@ -151,9 +156,9 @@ class LocalKeyServer:
         return {each.phone: each.cohort for each in dealt(self.server, query)}
 
     def contributions(self, query: Query, cohort: int, **options: Any) -> list[Contribution]:
-        """Of all the phones of a cohort, different ones."""
+        """Of all the phones of a cohort, in the order of their ids, different ones."""
         key, query_key = self.key, self.query_key(query)
-        phones = [phone for phone, dealt_to in self.deal(query).items() if dealt_to == cohort]
+        phones = sorted(phone for phone, dealt_to in self.deal(query).items() if dealt_to == cohort)
         return [
             self.phones[phone].contribution(
                 query, key, query_key, cohort, (place % 4, 10 * place - 2, place % 2), **options

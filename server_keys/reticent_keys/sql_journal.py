@@ -1,18 +1,20 @@
-"""The journal of a key server in one SQLite file."""
+"""The journal of a key server in one SQLite file, or in a PostgreSQL database."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
-from reticent.storage.database import Database, Execute, FileFormat
+from reticent.storage.database import Database
+from reticent.storage.databases import open_database
 from reticent.storage.files import drafted
+from reticent.storage.sql import Claim, Execute, retried
 from reticent.times import instant
-from reticent_keys.errors import JournalError
+from reticent_keys.errors import JournalError, KeysError
 from reticent_keys.journal import (
     IN_USE,
     CountersignedQuery,
@@ -20,108 +22,47 @@ from reticent_keys.journal import (
     EnrolledPhone,
     Journal,
     Key,
-    KeyServerSummary,
     KeyState,
-    KeySummary,
-    PhoneSummary,
     RecordedDecision,
 )
+from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
+from reticent_keys.summaries import KeyServerSummary, KeySummary, PhoneSummary
 
-__all__ = ["SqliteJournal"]
+__all__ = ["SqlJournal"]
 
-SCHEMA = """
-CREATE TABLE server (
-    identity BLOB NOT NULL,
-    copied INTEGER
-);
-CREATE TABLE keys (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    state TEXT NOT NULL,
-    bits INTEGER NOT NULL,
-    public BLOB NOT NULL,
-    made INTEGER NOT NULL
-);
-CREATE UNIQUE INDEX one_is_active ON keys (state) WHERE state = 'ACTIVE';
-CREATE TABLE phones (
-    number INTEGER PRIMARY KEY,
-    id BLOB NOT NULL UNIQUE,
-    verify_key BLOB NOT NULL,
-    enrolled INTEGER NOT NULL,
-    expires INTEGER NOT NULL,
-    renewed_from INTEGER,
-    ended TEXT
-);
-CREATE INDEX members ON phones (expires) WHERE ended IS NULL;
-CREATE TABLE invitations (
-    number INTEGER PRIMARY KEY,
-    hash BLOB NOT NULL UNIQUE,
-    expires INTEGER NOT NULL,
-    phone INTEGER UNIQUE REFERENCES phones
-);
-CREATE TABLE queries (
-    number INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE,
-    id TEXT NOT NULL UNIQUE,
-    content BLOB NOT NULL,
-    agreement_key BLOB NOT NULL,
-    key INTEGER NOT NULL REFERENCES keys,
-    cohorts INTEGER NOT NULL,
-    countersigned INTEGER NOT NULL,
-    deadline INTEGER NOT NULL
-);
-CREATE INDEX queries_of_keys ON queries (key);
-CREATE TABLE dealt (
-    query INTEGER NOT NULL,
-    phone INTEGER NOT NULL,
-    cohort INTEGER NOT NULL,
-    PRIMARY KEY (query, phone)
-) WITHOUT ROWID;
-CREATE TABLE decryptions (
-    query INTEGER NOT NULL,
-    cohort INTEGER NOT NULL,
-    request BLOB NOT NULL,
-    PRIMARY KEY (query, cohort)
-) WITHOUT ROWID;
-CREATE TABLE decisions (
-    query INTEGER NOT NULL,
-    cohort INTEGER NOT NULL,
-    request BLOB NOT NULL,
-    decision BLOB NOT NULL,
-    made INTEGER NOT NULL,
-    PRIMARY KEY (query, cohort)
-);
-CREATE VIEW progress AS
-SELECT number AS query, digest, key, deadline,
-    cohorts - (SELECT count(*) FROM decisions WHERE query = queries.number) AS undecided
-FROM queries;
-"""
-
-JOURNAL = FileFormat("a key server's journal", 0x524B4A31, 2, SCHEMA, JournalError)
 PAGE = 1000
+PHONES_AT_ONCE = 500  # old versions of SQLite allow 999 values
 
 
-class SqliteJournal(Journal):
-    """A journal in a file, which is created if it does not exist.
+class SqlJournal(Journal):
+    """A journal in a database, which is created if it does not exist.
 
     Args:
-        path: Where the file is; None for a journal in memory.
+        place: The path of a SQLite file, None for a journal in memory, or an address of PostgreSQL.
 
     Raises:
-        JournalError: The file is damaged, foreign or of another version.
+        JournalError: The database is damaged, foreign or of another version.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.database = Database(path, JOURNAL)
+    def __init__(self, place: str | Path | None) -> None:
+        self.database = open_database(place, JOURNAL)
 
-    def take_ownership(self, identity: bytes) -> None:
+    @contextmanager
+    def _deciding(self) -> Iterator[Execute]:
+        """A transaction about keys, queries or decisions: one at a time, in all processes."""
         with self.database.transaction() as run:
+            self.database.lock(b"decisions")
+            yield run
+
+    @retried
+    def take_ownership(self, identity: bytes) -> None:
+        with self._deciding() as run:
             found = run("SELECT identity FROM server").fetchone()
             if found is None:
                 run("INSERT INTO server (identity) VALUES (?)", (identity,))
             elif found != (identity,):
                 raise JournalError(
-                    f"{self.database.path} is the journal of another key server than the identity beside it"
+                    f"{self.database.place} is the journal of another key server than the identity beside it"
                 )
 
     def owner(self) -> bytes | None:
@@ -129,13 +70,18 @@ class SqliteJournal(Journal):
             found = run("SELECT identity FROM server").fetchone()
         return None if found is None else bytes(found[0])
 
-    def claim(self) -> AbstractContextManager[None]:
+    def claim(self) -> AbstractContextManager[Claim]:
         return self.database.claim()
 
     def backup(self, path: Path, now: int) -> None:
+        if not isinstance(self.database, Database):
+            raise KeysError(
+                f"copy {self.database.place} by pg_dump; after a restore, run `reticent keys rotate --retire` before "
+                "the server starts: later decisions are missing"
+            )
         with drafted(path) as draft:
             self.database.backup(draft)
-            with closing(SqliteJournal(draft)) as copy:
+            with closing(SqlJournal(draft)) as copy:
                 copy.retire_keys()
                 with copy.database.transaction() as run:
                     run("UPDATE server SET copied = ?", (now,))
@@ -146,32 +92,47 @@ class SqliteJournal(Journal):
     def summary(self, now: int) -> KeyServerSummary:
         with self.database.reading() as run:
             row = run(
-                "SELECT identity, copied, (SELECT count(*) FROM phones WHERE ended IS NULL AND expires > :now),"
+                "SELECT identity, copied, (SELECT count(*) FROM phones WHERE ended IS NULL AND expires > ?),"
                 " (SELECT count(*) FROM phones),"
-                " (SELECT count(*) FROM invitations WHERE phone IS NULL AND expires > :now),"
+                " (SELECT count(*) FROM invitations WHERE phone IS NULL AND expires > ?),"
                 " (SELECT count(*) FROM queries), (SELECT count(*) FROM decisions) FROM server",
-                {"now": now},
+                (now, now),
             ).fetchone()
             keys = run(
-                "SELECT id, state, bits, made, count(query), coalesce(sum(undecided), 0)"
-                " FROM keys LEFT JOIN progress ON key = keys.number GROUP BY keys.number ORDER BY keys.number DESC"
+                "SELECT id, state, bits, made, activated, count(query),"
+                " CAST(coalesce(sum(CASE WHEN deadline > ? THEN undecided ELSE 0 END), 0) AS INTEGER),"
+                " CAST(coalesce(sum(CASE WHEN deadline > ? THEN 0 ELSE undecided END), 0) AS INTEGER)"
+                " FROM keys LEFT JOIN progress ON key = keys.number GROUP BY keys.number ORDER BY keys.number DESC",
+                (now, now),
             ).fetchall()
         summaries = tuple(
-            KeySummary(key_id, state, bits, instant(made), queries, undecided)
-            for key_id, state, bits, made, queries, undecided in keys
+            KeySummary(
+                key_id,
+                state,
+                bits,
+                instant(made),
+                None if since is None else instant(since),
+                queries,
+                undecided,
+                overdue,
+            )
+            for key_id, state, bits, made, since, queries, undecided, overdue in keys
         )
         identity, copied, members, phones, invitations, queries, decided = row
         since = None if copied is None else instant(copied)
         return KeyServerSummary(identity.hex(), members, phones, invitations, queries, decided, summaries, since)
 
     def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
-        with self.database.transaction() as run:
-            for each in hashes:
-                run("INSERT INTO invitations (hash, expires) VALUES (?, ?)", (each, expires))
+        with self.database.transaction():
+            rows = ((each, expires) for each in hashes)
+            self.database.run_many("INSERT INTO invitations (hash, expires) VALUES (?, ?)", rows)
 
+    @retried
     def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         with self.database.transaction() as run:
-            found = run("SELECT expires, phone FROM invitations WHERE hash = ?", (invitation,)).fetchone()
+            found = run(
+                "SELECT expires, phone FROM invitations WHERE hash = ? /* FOR UPDATE */", (invitation,)
+            ).fetchone()
             if found is None:
                 raise Refused(Refusal.INVITATION, "there is no such invitation")
             expires, number = found
@@ -182,22 +143,22 @@ class SqliteJournal(Journal):
                 return enrolled
             if expires <= phone.enrolled:
                 raise Refused(Refusal.INVITATION, "the invitation has expired")
-            number = run(
-                "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?)", phone[:4]
-            ).lastrowid
+            (number,) = run(
+                "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?) RETURNING number", phone[:4]
+            ).fetchone()
             run("UPDATE invitations SET phone = ? WHERE hash = ?", (number, invitation))
         return phone
 
     def phone(self, phone_id: bytes) -> EnrolledPhone:
         with self.database.reading() as run:
             row = run("SELECT * FROM phones WHERE id = ?", (phone_id,)).fetchone()
-        if row is None:
-            raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone_id.hex()}")
-        return _phone(row)
+        return _found(row, phone_id)
 
+    @retried
     def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         with self.database.transaction() as run:
-            phone = change(self.phone(phone_id))
+            row = run("SELECT * FROM phones WHERE id = ? /* FOR UPDATE */", (phone_id,)).fetchone()
+            phone = change(_found(row, phone_id))
             run(
                 "UPDATE phones SET expires = ?, renewed_from = ?, ended = ? WHERE id = ?",
                 (phone.expires, phone.renewed_from, phone.ended, phone_id),
@@ -236,20 +197,43 @@ class SqliteJournal(Journal):
             row = run("SELECT id, bits, public, state FROM keys WHERE id = ?", (key_id,)).fetchone()
         return None if row is None else _key(row)
 
-    def activate(self, key: Key, now: int) -> None:
-        with self.database.transaction() as run:
-            former = run("SELECT number FROM keys WHERE state = 'ACTIVE'").fetchone()
-            if former is not None:
-                run("UPDATE keys SET state = 'DRAINING' WHERE number = ?", former)
-                _destroy_drained(run, *former)
-            run(
-                "INSERT INTO keys (id, state, bits, public, made) VALUES (?, 'ACTIVE', ?, ?, ?)",
-                (key.id, key.bits, key.public, now),
-            )
+    def active_since(self) -> int | None:
+        with self.database.reading() as run:
+            row = run("SELECT activated FROM keys WHERE state = 'ACTIVE'").fetchone()
+        return None if row is None else int(row[0])
 
+    @retried
+    def add_pending(self, key: Key, now: int) -> None:
+        with self._deciding() as run:
+            if self.key(key.id) is None:
+                run(
+                    "INSERT INTO keys (id, state, bits, public, made) VALUES (?, 'PENDING', ?, ?, ?)",
+                    (key.id, key.bits, key.public, now),
+                )
+
+    @retried
+    def activate(self, key: Key, now: int, replaces: str | None = None) -> None:
+        with self._deciding() as run:
+            found = self.key(key.id)
+            if found is not None and found.state is not KeyState.PENDING:  # the file of a destroyed key is erased
+                return
+            if replaces is not None and replaces not in {active.id for active in self.keys(KeyState.ACTIVE)}:
+                return
+            self.add_pending(key, now)
+            run("UPDATE keys SET state = 'DRAINING' WHERE state = 'ACTIVE'")
+            run("UPDATE keys SET state = 'ACTIVE', activated = ? WHERE id = ? AND state = 'PENDING'", (now, key.id))
+            run("UPDATE keys SET state = 'DESTROYED' WHERE state = 'PENDING'")
+            _destroy_drained(run, now)
+
+    @retried
+    def destroy_unused(self, now: int) -> None:
+        with self._deciding() as run:
+            _destroy_drained(run, now)
+
+    @retried
     def retire_keys(self) -> None:
-        with self.database.transaction() as run:
-            run("UPDATE keys SET state = 'RETIRED' WHERE state IN (?, ?)", [state.name for state in IN_USE])
+        with self._deciding() as run:
+            run("UPDATE keys SET state = 'RETIRED' WHERE state IN ('PENDING', 'ACTIVE', 'DRAINING')")
 
     def query(self, digest: bytes) -> CountersignedQuery | None:
         with self.database.reading() as run:
@@ -270,10 +254,11 @@ class SqliteJournal(Journal):
             found.key.refuse_retired()
         return found
 
+    @retried
     def countersign(
         self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
     ) -> CountersignedQuery:
-        with self.database.transaction() as run:
+        with self._deciding() as run:
             found = self.countersigned(query)
             if found is not None:
                 return found
@@ -286,13 +271,13 @@ class SqliteJournal(Journal):
                 (now,),
             ).fetchall()
             dealt = deal([phone for (phone,) in members])
-            number = run(
+            (number,) = run(
                 "INSERT INTO queries (digest, id, content, agreement_key, key, cohorts, countersigned, deadline)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
                 (query.digest, query.id, query.to_bytes(), dealt.agreement_key, *active, query.cohorts, now, deadline),
-            ).lastrowid
-            for phone, cohort in dealt.cohorts:
-                run("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", (number, phone, cohort))
+            ).fetchone()
+            rows = ((number, phone, cohort) for phone, cohort in dealt.cohorts)
+            self.database.run_many("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", rows)
             made = self.query(query.digest)
             assert made is not None  # noqa: S101  # it was inserted
         return made
@@ -301,6 +286,8 @@ class SqliteJournal(Journal):
         last = 0
         while True:
             with self.database.reading() as run:
+                if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
+                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
                 rows = run(
                     "SELECT number, id, verify_key, cohort FROM dealt JOIN phones ON number = phone"
                     " WHERE query = ? AND phone > ? ORDER BY phone LIMIT ?",
@@ -311,17 +298,13 @@ class SqliteJournal(Journal):
             yield [row[1:] for row in rows]
             last = rows[-1][0]
 
-    def verify_keys(self, query: int, cohort: int, phones: Iterable[bytes]) -> list[bytes | None]:
+    def verify_keys(self, query: int, cohort: int, phones: Sequence[bytes]) -> list[bytes | None]:
+        found: dict[bytes, bytes] = {}
         with self.database.reading() as run:
-            rows = [
-                run(
-                    "SELECT verify_key FROM phones JOIN dealt ON phone = number"
-                    " WHERE id = ? AND query = ? AND cohort = ?",
-                    (phone, query, cohort),
-                ).fetchone()
-                for phone in phones
-            ]
-        return [None if row is None else row[0] for row in rows]
+            for first in range(0, len(phones), PHONES_AT_ONCE):
+                some = phones[first : first + PHONES_AT_ONCE]
+                found.update(run(VERIFY_KEYS.format(", ".join("?" * len(some))), (*some, query, cohort)).fetchall())
+        return [found.get(phone) for phone in phones]
 
     def undecided_queries(self, now: int) -> list[bytes]:
         with self.database.reading() as run:
@@ -332,10 +315,10 @@ class SqliteJournal(Journal):
             ).fetchall()
         return [digest for (digest,) in rows]
 
-    def overdue_queries(self, now: int) -> list[bytes]:
-        with self.database.reading() as run:
-            rows = run("SELECT digest FROM progress WHERE undecided > 0 AND deadline <= ?", (now,)).fetchall()
-        return [digest for (digest,) in rows]
+    @retried
+    def erase_all_but_undecided(self, erase: Callable[[list[bytes]], None], now: int) -> None:
+        with self._deciding():
+            erase(self.undecided_queries(now))
 
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:
         with self.database.reading() as run:
@@ -344,20 +327,34 @@ class SqliteJournal(Journal):
             ).fetchone()
         return None if row is None else RecordedDecision(*row)
 
+    @retried
     def note_decryption(self, query: int, cohort: int, request: bytes) -> None:
-        with self.database.transaction() as run:
+        with self._deciding() as run:
+            decided = self.decision(query, cohort)
+            if decided is not None and not hmac.compare_digest(decided.request, request):
+                raise Refused(Refusal.ALREADY_DECIDED)
             _refuse_undecidable(run, query, cohort, request)
-            run("INSERT OR IGNORE INTO decryptions VALUES (?, ?, ?)", (query, cohort, request))
+            run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
 
+    @retried
     def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
-        with self.database.transaction() as run:
+        with self._deciding() as run:
             found = self.decision(query, cohort)
             if found is not None:
                 return found
-            key = _refuse_undecidable(run, query, cohort, decision.request)
+            _refuse_undecidable(run, query, cohort, decision.request)
             run("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
-            _destroy_drained(run, key)
+            _destroy_drained(run, now)
         return decision
+
+    @retried
+    def prune(self, before: int, rows: int) -> int:
+        with self._deciding() as run:
+            found = run(PRUNED, (before,)).fetchone()
+            if found is None:
+                return run(PRUNE_INVITATIONS, (before, rows)).rowcount
+            run("UPDATE queries SET pruned = TRUE WHERE number = ?", found)
+            return run(PRUNE, (*found, *found, rows)).rowcount
 
     def is_decided(self, query: int) -> bool:
         with self.database.reading() as run:
@@ -365,7 +362,13 @@ class SqliteJournal(Journal):
         return bool(undecided == 0)
 
     def __repr__(self) -> str:
-        return f"SqliteJournal({self.database.path})"
+        return f"SqlJournal({self.database.place})"
+
+
+def _found(row: tuple[object, ...] | None, phone_id: bytes) -> EnrolledPhone:
+    if row is None:
+        raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone_id.hex()}")
+    return _phone(row)
 
 
 def _phone(row: tuple[object, ...]) -> EnrolledPhone:
@@ -377,10 +380,10 @@ def _key(row: tuple[str, int, bytes, str]) -> Key:
     return Key(key_id, bits, public, KeyState[state])
 
 
-def _refuse_undecidable(run: Execute, query: int, cohort: int, request: bytes) -> int:
-    """Refuse a request that may not be decided any more, within a transaction; otherwise the query's key."""
-    key, state, noted = run(
-        "SELECT key, state, (SELECT request FROM decryptions WHERE query = queries.number AND cohort = ?)"
+def _refuse_undecidable(run: Execute, query: int, cohort: int, request: bytes) -> None:
+    """Refuse a request that may not be decided any more, within a transaction."""
+    state, noted = run(
+        "SELECT state, (SELECT request FROM decryptions WHERE query = queries.number AND cohort = ?)"
         " FROM queries JOIN keys ON keys.number = key WHERE queries.number = ?",
         (cohort, query),
     ).fetchone()
@@ -388,13 +391,12 @@ def _refuse_undecidable(run: Execute, query: int, cohort: int, request: bytes) -
         raise Refused(Refusal.ALREADY_DECIDED)
     if state == KeyState.RETIRED.name:
         raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
-    return int(key)
 
 
-def _destroy_drained(run: Execute, key: int) -> None:
-    """Mark a draining key as destroyed, within a transaction, if all queries under it are decided."""
+def _destroy_drained(run: Execute, now: int) -> None:
+    """Mark draining keys as destroyed, within a transaction, if nothing can be decided under them any more."""
     run(
-        "UPDATE keys SET state = 'DESTROYED' WHERE number = ? AND state = 'DRAINING'"
-        " AND NOT EXISTS (SELECT 1 FROM progress WHERE key = keys.number AND undecided > 0)",
-        (key,),
+        "UPDATE keys SET state = 'DESTROYED' WHERE state = 'DRAINING'"
+        " AND NOT EXISTS (SELECT 1 FROM progress WHERE key = keys.number AND undecided > 0 AND deadline > ?)",
+        (now,),
     )

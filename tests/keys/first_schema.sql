@@ -1,0 +1,67 @@
+CREATE TABLE server (
+    identity BLOB NOT NULL,
+    copied INTEGER
+);
+CREATE TABLE keys (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    bits INTEGER NOT NULL,
+    public BLOB NOT NULL,
+    made INTEGER NOT NULL,
+    activated INTEGER
+);
+CREATE UNIQUE INDEX one_is_active ON keys (state) WHERE state = 'ACTIVE';
+CREATE TABLE phones (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    verify_key BLOB NOT NULL,
+    enrolled INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
+    renewed_from INTEGER,
+    ended TEXT
+);
+CREATE INDEX members ON phones (expires) WHERE ended IS NULL;
+CREATE TABLE invitations (
+    number INTEGER PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE,
+    expires INTEGER NOT NULL,
+    phone INTEGER UNIQUE REFERENCES phones
+);
+CREATE TABLE queries (
+    number INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    id TEXT NOT NULL UNIQUE,
+    content BLOB NOT NULL,
+    agreement_key BLOB NOT NULL,
+    key INTEGER NOT NULL REFERENCES keys,
+    cohorts INTEGER NOT NULL,
+    countersigned INTEGER NOT NULL,
+    deadline INTEGER NOT NULL,
+    pruned BOOLEAN NOT NULL DEFAULT FALSE
+);
+CREATE INDEX queries_of_keys ON queries (key);
+CREATE TABLE dealt (
+    query INTEGER NOT NULL,
+    phone INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    PRIMARY KEY (query, phone)
+) WITHOUT ROWID;
+CREATE TABLE decryptions (
+    query INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    request BLOB NOT NULL,
+    PRIMARY KEY (query, cohort)
+) WITHOUT ROWID;
+CREATE TABLE decisions (
+    query INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    request BLOB NOT NULL,
+    decision BLOB NOT NULL,
+    made INTEGER NOT NULL,
+    PRIMARY KEY (query, cohort)
+);
+CREATE VIEW progress AS
+SELECT number AS query, digest, key, deadline,
+    cohorts - (SELECT count(*) FROM decisions WHERE query = queries.number) AS undecided
+FROM queries;
