@@ -7,10 +7,10 @@
 0.667
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reticent.errors import ReticentError
+from reticent.lazy_imports import lazy_names
 from reticent_client.errors import (
     AdsNotAllowed,
     AlreadyJoined,
@@ -49,7 +49,7 @@ from reticent_client.mask.state_store import FileStore, Store
 if TYPE_CHECKING:
     from reticent.address import AddressError
     from reticent.protocol.invitation import Invitation
-    from reticent.storage.database import InUse
+    from reticent.storage.sql import InUse
     from reticent_client.ads.messages import ShownAd
     from reticent_client.ads.settings import AdSettings
     from reticent_client.apps.broker import Broker
@@ -61,6 +61,29 @@ if TYPE_CHECKING:
     from reticent_client.counting.session import Round
     from reticent_client.phone import Phone
     from reticent_client.store import PhoneStore
+else:  # computing policies needs no gRPC
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "AdSettings": "reticent_client.ads.settings",
+            "AddressError": "reticent.address",
+            "AppReports": "reticent_client.counting.consent",
+            "Broker": "reticent_client.apps.broker",
+            "Connection": "reticent_client.apps.connection",
+            "ContributionState": "reticent_client.counting.records",
+            "InUse": "reticent.storage.sql",
+            "Invitation": "reticent.protocol.invitation",
+            "Participant": "reticent_client.counting.participant",
+            "Participation": "reticent_client.counting.consent",
+            "Phone": "reticent_client.phone",
+            "PhoneStore": "reticent_client.store",
+            "Round": "reticent_client.counting.session",
+            "ShownAd": "reticent_client.ads.messages",
+            "Situation": "reticent_client.counting.consent",
+            "Step": "reticent_client.apps.messages",
+            "connect": "reticent_client.apps.connection",
+        },
+    )
 
 __all__ = [
     "TOLERANCE",
@@ -121,30 +144,3 @@ __all__ = [
     "split_delta",
 ]
 __all__ += registry.__all__
-
-_ON_USE = {
-    "AdSettings": "reticent_client.ads.settings",
-    "AddressError": "reticent.address",
-    "AppReports": "reticent_client.counting.consent",
-    "Broker": "reticent_client.apps.broker",
-    "Connection": "reticent_client.apps.connection",
-    "ContributionState": "reticent_client.counting.records",
-    "InUse": "reticent.storage.database",
-    "Invitation": "reticent.protocol.invitation",
-    "Participant": "reticent_client.counting.participant",
-    "Participation": "reticent_client.counting.consent",
-    "Phone": "reticent_client.phone",
-    "PhoneStore": "reticent_client.store",
-    "Round": "reticent_client.counting.session",
-    "ShownAd": "reticent_client.ads.messages",
-    "Situation": "reticent_client.counting.consent",
-    "Step": "reticent_client.apps.messages",
-    "connect": "reticent_client.apps.connection",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name of the network code when it is used: computing policies needs no gRPC."""
-    if name not in _ON_USE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ON_USE[name]), name)

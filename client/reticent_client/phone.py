@@ -16,6 +16,7 @@ from reticent.privacy import Cost
 from reticent.protocol.invitation import Invitation
 from reticent_client.ads.messages import ShownAd
 from reticent_client.ads.runner import AdRunner
+from reticent_client.ads.service import AdService
 from reticent_client.ads.settings import AdSettings
 from reticent_client.apps.mask_runner import HELD_DAYS, MaskRunner, OnStep
 from reticent_client.apps.tokens import Apps
@@ -56,6 +57,7 @@ class Phone:
         simulation: Accept public keys that are only good for simulation.
         polling: Take part in counts by the clock. Otherwise call `counting.round`, as when a system wakes the phone up.
         servers: Makes the connection to the servers that count.
+        ad_service: Makes the connection to the ad service, from its address and the certificate of its authority.
         zone: See `MaskRunner`, as for all that follow.
         hold: How long a reading counts.
         lead: How long before its beginning a step is decided.
@@ -81,6 +83,7 @@ class Phone:
         simulation: bool = False,
         polling: bool = True,
         servers: Callable[[Invitation], Servers] = Servers,
+        ad_service: Callable[[str, bytes | None], AdService] = AdService,
         zone: dt.tzinfo | None = None,
         hold: dt.timedelta | None = None,
         lead: dt.timedelta = LEAD,
@@ -118,6 +121,7 @@ class Phone:
                 zone=time_zone() if zone is None else zone,
                 located=self._located,
                 rng=rng,
+                service=ad_service,
             )
         self.counting = CountingRunner(
             self.store,

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from reticent.privacy import Composition, Cost, Ledger
-from reticent.storage.database import Execute, FileFormat, InUse, claimed
+from reticent.storage.database import claimed
 from reticent.storage.group_commit import GroupedDatabase
+from reticent.storage.sql import Execute, FileFormat, InUse
 from reticent_client.errors import FileError
 
 Result = TypeVar("Result")
 
 APPLICATION = 0x52455443  # "RETC"
-VERSION = 1
 PHONE = "phone"
 """The name of the phone of a file that holds one."""
 
@@ -59,7 +59,7 @@ CREATE TABLE chosen_views (
 _DEVELOPMENT = "development"  # the slot that marks the store of a phone in development
 _DROPPED = "dropped"  # the slot of the position of the last message that was forgotten
 
-_KIND = FileFormat("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError)
+_KIND = FileFormat("a phone's store", APPLICATION, _SCHEMA, FileError)
 
 
 class PhoneStore:

@@ -63,6 +63,7 @@ class AdRunner:
         zone: The user's time zone.
         located: The present step and its label.
         rng: Where the coins come from; secure ones unless given.
+        service: Makes the connection to the service.
 
     Raises:
         ValueError: The settings do not fit the hierarchy.
@@ -77,6 +78,7 @@ class AdRunner:
         zone: dt.tzinfo,
         located: Located,
         rng: np.random.Generator | None = None,
+        service: Callable[[str, bytes | None], AdService] = AdService,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -88,7 +90,7 @@ class AdRunner:
         self._log = PrivateLog(store)
         self._counters = RateCounters(self._contexts, self._log, clock.now, self._rng)
         authority = None if settings.authority is None else settings.authority.read_bytes()
-        self._service = AdService(settings.service, authority)
+        self._service = service(settings.service, authority)
         self._replies = ReplyCache(
             self._service,
             self._contexts,

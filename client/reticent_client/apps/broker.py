@@ -43,6 +43,8 @@ RATE = RateLimit(per_second=20.0, burst=100.0)
 """Calls of an app. All callers without a token share one such rate."""
 REFUSAL_DELAY = 0.25
 """Seconds before a call above the rate is refused: this slows down a caller that retries at once."""
+APPS_READ_EVERY = 1.0
+"""Seconds after which a stream reads again which apps have a token."""
 GRACE = 2.0
 """Seconds that calls have to end when the broker stops."""
 
@@ -268,9 +270,9 @@ class Broker:
         return app
 
     def _apps(self) -> frozenset[App]:
-        """The apps with a token, at most a second old."""
+        """The apps with a token, as they were read at most `APPS_READ_EVERY` ago."""
         now = asyncio.get_running_loop().time()
-        if now - self._apps_read[0] >= 1 or self._apps_read[0] < 0:
+        if now - self._apps_read[0] >= APPS_READ_EVERY or self._apps_read[0] < 0:
             self._apps_read = now, frozenset(self._phone.apps.all())
         return self._apps_read[1]
 

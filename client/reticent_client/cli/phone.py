@@ -20,7 +20,7 @@ from reticent.errors import ExitCode
 from reticent.privacy import Cost
 from reticent.protocol import BadCertificate, Unreachable
 from reticent.randomness import secure, seeded
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent_client.ads.contexts import UserContexts
 from reticent_client.ads.log import PrivateLog
 from reticent_client.ads.rate_counters import RateCounters

@@ -13,8 +13,8 @@ from reticent.errors import ExitCode
 from reticent_client.apps.mask_runner import MASKS
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.errors import FileError
-from reticent_client.mask.maskit import report_of
 from reticent_client.mask.report import MaskReport
+from reticent_client.mask.snapshot import report_of
 from reticent_client.store import PhoneStore
 
 _SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart

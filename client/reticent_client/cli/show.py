@@ -28,7 +28,7 @@ from reticent_client.mask.description import (
     describe_policy,
     describe_state,
 )
-from reticent_client.mask.maskit import SNAPSHOT
+from reticent_client.mask.snapshot import SNAPSHOT
 
 _POLICY, _STORE = b"PK\x03\x04", b"SQLite format 3"
 _HEAD = 4096

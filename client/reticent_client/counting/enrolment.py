@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from reticent.protocol import SigningKey, signed_by, statements
-from reticent.protocol.invitation import Invitation
+from reticent.protocol.invitation import RENEWED_AT, Invitation
 from reticent.protocol.keys import PHONE_BYTES
 from reticent.storage.documents import DocumentFormat
 from reticent.times import Now
@@ -21,9 +21,6 @@ __all__ = ["MEMBERSHIP", "Enrolment", "Member", "MembershipState"]
 FORMAT = DocumentFormat("reticent-membership", 1, "a membership")
 MEMBERSHIP = "counting/membership"
 """The slot of the keys and of the membership."""
-
-RENEWED_AT = 3
-"""A membership is renewed when less than one part in so many is left of it."""
 
 
 class MembershipState(Enum):

@@ -11,7 +11,6 @@ import datetime as dt
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -25,18 +24,17 @@ from reticent_client.counting.announcements import check_query, checked_key, dig
 from reticent_client.counting.budget import Budget
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.contribution import PreparedContribution, prepare, values_of
+from reticent_client.counting.decisions import decide, refuse_another_decision
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
 from reticent_client.counting.query_cache import QueryCache
 from reticent_client.counting.records import (
     LIVE,
-    SPENT,
     UNDECIDED,
     ContributionState,
     DeclinedQueries,
     Record,
     Records,
 )
-from reticent_client.counting.signatures import is_signed
 from reticent_client.errors import Declined, ForeignReply, Reason
 from reticent_client.store import PhoneStore
 
@@ -67,12 +65,6 @@ DAY = dt.timedelta(days=1)
 
 NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.QUERY_MISSING, Reason.CONTRIBUTED}
 """Nothing is kept of what the key server may not have countersigned; a contribution has its record."""
-
-OUTCOMES = {
-    wire.RELEASED: ContributionState.RELEASED,
-    wire.VOID: ContributionState.VOID,
-    wire.BURNT: ContributionState.BURNT,
-}
 
 
 class Participant:
@@ -261,8 +253,8 @@ class Participant:
                 phone contributes nothing new.
         """
         with self._one_at_a_time, self.store.transaction():
-            before, state = self._decide(decision)
-        return _consistent(before, state)
+            before, state = decide(decision, self.records, self._budget)
+        return refuse_another_decision(before, state)
 
     async def take_decision(self, decision: wire.Decision) -> ContributionState:
         """As `decided`, in one transaction with those of other phones of the same file.
@@ -271,29 +263,8 @@ class Participant:
         meanwhile. Here none does: a phone makes one round at a time, and takes decisions after its contributions. Where
         a caller breaks this, `_contribution` still reserves its cost only if the budget allows it at that moment.
         """
-        before, state = await self.store.transact(partial(self._decide, decision))
-        return _consistent(before, state)
-
-    def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:
-        """The contribution before the decision, and its state by the key server's word."""
-        record = self.records.of(decision.query)
-        if record is None or record.cohort != decision.cohort:
-            raise ForeignReply("the decision is not about a contribution of this phone's")
-        if not is_signed(record.identity, statements.decision(decision), decision.signature):
-            raise ForeignReply(f"the decision about {record.id!r} is not signed by the key server")
-        state = OUTCOMES.get(decision.outcome)
-        if state is None:
-            raise ForeignReply(f"the decision about {record.id!r} names no outcome: {decision.outcome}")
-        if record.state is ContributionState.BURNT and state in SPENT:  # what is out is out
-            detail = "the key server had called it burnt before"
-        elif record.state in UNDECIDED:
-            contributions = f"{decision.contributors:,} contributions"
-            detail = f"{contributions}; {decision.reason}" if decision.reason else contributions
-        else:
-            return record, state
-        self.records.advance(record.query, state, detail)
-        self._budget.settle(replace(record, state=state))
-        return record, state
+        before, state = await self.store.transact(partial(decide, decision, self.records, self._budget))
+        return refuse_another_decision(before, state)
 
     def _own(self, states: Sequence[ContributionState]) -> list[Record]:
         """The records in these states, of the key server whose phone this is, or was last."""
@@ -401,13 +372,6 @@ class Participant:
             made=self._now(),
             detail="",
         )
-
-
-def _consistent(before: Record, state: ContributionState) -> ContributionState:
-    """The state that the key server reports, unless it reported another one before."""
-    if before.state not in UNDECIDED and before.state is not state:
-        raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now reports {state.name}")
-    return state
 
 
 def _message(record: Record) -> wire.Contribution:

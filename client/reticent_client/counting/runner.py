@@ -16,7 +16,7 @@ from reticent.privacy import Cost, Query
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure
 from reticent.retry import Backoff
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
 from reticent_client.counting.participant import Counters, NoiseSource, Participant, first_of

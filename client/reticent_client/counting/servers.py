@@ -120,9 +120,9 @@ class Servers:
         """Of the key server."""
         await self._reply(self._enrolment.Leave, request)
 
-    async def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
-        """Of the aggregation server."""
-        return await self._reply(self._collecting.Announcements, wire.AnnouncementsRequest(phone=phone))
+    async def announcements(self, phone: bytes, after: int = 0) -> wire.AnnouncementsReply:
+        """A page of announcements, from the aggregation server; the first one, or that after another one's `next`."""
+        return await self._reply(self._collecting.Announcements, wire.AnnouncementsRequest(phone=phone, after=after))
 
     async def query(self, request: wire.QueryRequest) -> bytes:
         """One of the announced queries, from the aggregation server."""

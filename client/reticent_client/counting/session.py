@@ -39,7 +39,13 @@ MAX_DECISIONS = 100
 """Decisions that one message requests."""
 
 MAX_ANNOUNCEMENTS = 1000
-"""Announcements of one reply that are looked at."""
+"""Announcements of a page that are looked at; of a round, besides those to which the phone has contributed."""
+
+MAX_PAGES = 100
+"""Pages of announcements that a round requests."""
+
+PAGES_TIMEOUT = 60.0
+"""Seconds after which a round requests no further page."""
 
 _threads = ThreadPoolExecutor(32, "counting")
 
@@ -202,14 +208,32 @@ class _RoundRun:
         )
 
     async def _announcements(self) -> Sequence[wire.Announcement]:
+        """All announcements; first those of the queries that close first. If a page fails, those before it."""
         member = self._participant.enrolment.current
         if member is None:
             return ()
-        reply = await self._servers.announcements(member.phone)
+        found: list[wire.Announcement] = []
+        room, after = MAX_ANNOUNCEMENTS, 0
+        now = asyncio.get_running_loop().time
+        end = now() + PAGES_TIMEOUT
+        with self._noting("request for announcements", self._servers.aggregation):
+            for _ in range(MAX_PAGES):
+                reply = await self._servers.announcements(member.phone, after)
+                self._set_interval(reply)
+                for each in reply.announcements[:MAX_ANNOUNCEMENTS]:
+                    room -= self._participant.records.of(each.query) is None
+                    if room < 0:
+                        break
+                    found.append(each)
+                if room <= 0 or reply.next <= after or now() > end:
+                    break
+                after = reply.next
+        return sorted(found, key=lambda each: each.closes_in_ms)
+
+    def _set_interval(self, reply: wire.AnnouncementsReply) -> None:
         if reply.again_in_ms:
             interval = dt.timedelta(milliseconds=min(reply.again_in_ms, MAX_INTERVAL // dt.timedelta(milliseconds=1)))
             self._next_in = max(MIN_INTERVAL, interval)
-        return reply.announcements[:MAX_ANNOUNCEMENTS]
 
     async def _contribute(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)

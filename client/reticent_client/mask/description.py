@@ -12,9 +12,9 @@ import numpy as np
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.days_file import DayRecord
 from reticent_client.mask.explanation_text import percent
-from reticent_client.mask.maskit import SNAPSHOT, report_of
 from reticent_client.mask.occupancy import AverageDay
 from reticent_client.mask.policy import Policy
+from reticent_client.mask.snapshot import SNAPSHOT, report_of
 from reticent_client.mask.times_of_day import time_of
 
 _SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart

@@ -14,8 +14,6 @@ If the memory is unknown, nothing more is released until the day ends, because n
 
 from __future__ import annotations
 
-import hashlib
-import json
 import operator
 import threading
 from collections.abc import Sequence
@@ -25,14 +23,12 @@ from typing import Any, NamedTuple, SupportsIndex, cast
 import numpy as np
 
 from reticent.randomness import is_seeded, secure
-from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.policy import Memory, Policy
 from reticent_client.mask.report import MaskReport, Outcome, Tally
+from reticent_client.mask.snapshot import snapshot_of, state_of
 from reticent_client.mask.state_store import Store
-
-SNAPSHOT = DocumentFormat("reticent-mask", 1, "a stored state", FileError)
 
 MAX_DAYS = 60
 """The number of names of past days that are kept."""
@@ -347,10 +343,10 @@ class MaskIt:
             "last": self._last,
             "begun": self._begun,
         } | self._tally.to_json()
-        return SNAPSHOT.text(state | {"digest": _digest(state)})
+        return snapshot_of(state)
 
     def _resume(self, snapshot: str) -> None:
-        state = _read(snapshot)
+        state = state_of(snapshot)
         if state["policy"] != self._fingerprint:
             raise FileError("the stored state belongs to another policy: begin with an empty store instead")
         memory = state["memory"]
@@ -363,24 +359,6 @@ class MaskIt:
         self._days = state["days"]
         self._tally = Tally.from_json(state, seeded=self._tally.seeded)
         self._unpublished = True
-
-
-def report_of(snapshot: str) -> tuple[str | None, MaskReport]:
-    """The day and the report of a snapshot, of any policy."""
-    state = _read(snapshot)
-    return state["day"], Tally.from_json(state, seeded=False).report()
-
-
-def _read(snapshot: str) -> dict[str, Any]:
-    """The state in a snapshot that is whole and of this version."""
-    state = SNAPSHOT.parse(snapshot)
-    if state.pop("digest", None) != _digest(state):
-        raise FileError("the stored state is damaged: its digest does not fit its content")
-    return state
-
-
-def _digest(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
 
 
 def _coins(rng: object) -> np.random.Generator:

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from reticent.address import AddressError, is_local
+from reticent_client.apps import broker
 from reticent_client.apps.broker import ANONYMOUS_CALL, UNKNOWN_CALLER, Broker
 from reticent_client.apps.messages import SIZE, position
 from reticent_client.phone import Phone
@@ -229,7 +230,10 @@ async def test_the_digest_of_a_token_is_no_token() -> None:
 
 @pytest.mark.parametrize("how", ["removed", "renewed"])
 @limited
-async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how: str) -> None:
+async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "APPS_READ_EVERY", 0.1)
     async with served_phone() as home, home.app() as app, home.app("other") as other:
         call, unaffected = await app.listen(), await other.listen()
         await home.live("home")
@@ -238,7 +242,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how:
             home.phone.apps.remove("weather")
         else:
             home.phone.apps.add("weather", trusted=True)
-        await asyncio.sleep(1.05)  # what the broker knows of its apps is at most a second old
+        await asyncio.sleep(0.15)
         await home.live("work")
         refusal = await status(call.read())
         assert (refusal.code(), refusal.details()) == (CODE.UNAUTHENTICATED, "the token was revoked")
@@ -334,11 +338,13 @@ async def test_a_broker_that_stops_says_so() -> None:
 
 
 @limited
-async def test_a_broker_stops_within_seconds_whatever_its_apps_do() -> None:
+async def test_a_broker_stops_within_seconds_whatever_its_apps_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert broker.GRACE <= 2
+    monkeypatch.setattr(broker, "GRACE", 0.2)
     async with served_phone() as home:
         staller = Staller(home.broker.address, home.phone.apps.add("staller"))
         await until(lambda: home.broker.streams == 1)
         await home.live("home", 60)
-        await asyncio.wait_for(home.broker.__aexit__(None, None, None), 5)
+        await asyncio.wait_for(home.broker.__aexit__(None, None, None), 3)
         await quiet(home)
         staller.socket.close()

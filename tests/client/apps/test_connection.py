@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from reticent_client.apps import broker
 from reticent_client.apps.broker import STREAMS_PER_APP, Broker
 from reticent_client.apps.connection import Connection, connect
 from reticent_client.apps.messages import Step, position
@@ -134,11 +135,11 @@ async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
 
 @limited
 async def test_the_timeout_ends() -> None:
-    with connect(free_address(), "token", timeout=0.7) as connection:
+    with connect(free_address(), "token", timeout=0.3) as connection:
         began = time.monotonic()
         reader = StreamReader(connection.stream())
         assert isinstance(await reader.fails(), ConnectionError)
-        assert 0.7 <= time.monotonic() - began < 10
+        assert 0.3 <= time.monotonic() - began < 10
         assert str(reader.error).startswith("the phone is unreachable: ")
 
 
@@ -185,14 +186,15 @@ async def test_a_stream_that_the_phone_refuses_as_one_too_many_ends_after_the_ti
 
 
 @limited
-async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
+async def test_an_app_whose_token_is_taken_back_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "APPS_READ_EVERY", 0.1)
     async with served_phone() as home, connected(home) as connection:
         reader = StreamReader(connection.stream())
         await until(lambda: home.broker.streams == 1)
         await home.live("home")
         await reader.has(1)
         home.phone.apps.remove("weather")
-        await asyncio.sleep(1.05)
+        await asyncio.sleep(0.15)
         await home.live("home")
         assert str(await reader.fails()) == "the phone refused: the token was revoked"
 

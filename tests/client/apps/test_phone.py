@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reticent.clock import ManualClock
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent_client import Schedule
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.errors import FileError

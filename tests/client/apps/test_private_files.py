@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reticent.clock import ManualClock
+from reticent.storage import database
 from reticent_client import MarkovChain, MaskIt, Phone, PhoneStore, Policy, mask_sensitive
 from reticent_client.apps.messages import RAW
 from reticent_client.apps.tokens import Apps
@@ -141,9 +142,10 @@ def test_the_output_of_a_process_names_no_context_that_was_not_released(folder: 
 
 
 def test_contexts_that_cannot_be_erased_now_are_erased_later_and_the_user_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While another process reads the store, its log cannot be overwritten."""
+    monkeypatch.setattr(database, "_ERASING", 50)
     path = tmp_path / "phone.db"
     with contextlib.closing(PhoneStore(path)) as store:
         apps = Apps(store)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reticent.clock import ManualClock
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.cli.report import report
 from reticent_client.mask.schedule import Schedule

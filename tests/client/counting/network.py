@@ -50,6 +50,7 @@ class Network(EnrolmentServicer, CollectingServicer):
         self.refusals: dict[str, Refused] = {}
         self.silent: set[str] = set()
         self.again_in_ms = 60_000
+        self.membership = MEMBERSHIP
         self.reached = asyncio.Event()
         """Whether anything was contributed."""
 
@@ -82,11 +83,11 @@ class Network(EnrolmentServicer, CollectingServicer):
 
     async def Join(self, request: wire.JoinRequest, context: Context) -> wire.Membership:  # noqa: N802
         await self._called("Join", context)
-        return self.servers.enrol(request, dt.datetime.now(dt.UTC) + MEMBERSHIP)
+        return self.servers.enrol(request, dt.datetime.now(dt.UTC) + self.membership)
 
     async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.Membership:  # noqa: N802
         await self._called("Renew", context)
-        return self.servers.membership(request.phone, dt.datetime.now(dt.UTC) + MEMBERSHIP)
+        return self.servers.membership(request.phone, dt.datetime.now(dt.UTC) + self.membership)
 
     async def Leave(self, request: wire.LeaveRequest, context: Context) -> wire.LeaveReply:  # noqa: N802
         await self._called("Leave", context)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from reticent.clock import first_of
@@ -24,7 +25,7 @@ from reticent_client.counting import status_view
 from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
-from reticent_client.counting.session import MAX_ANNOUNCEMENTS, Round, enrol, run, take_part
+from reticent_client.counting.session import MAX_ANNOUNCEMENTS, MAX_PAGES, Round, enrol, run, take_part
 from reticent_client.counting.status_view import RoundPrinter, Status
 from reticent_client.errors import ForeignReply, Reason
 from tests.client.counting.network import Context, Network
@@ -42,13 +43,22 @@ class Lying(Network):
     def __init__(self) -> None:
         super().__init__(Servers())
         self.announced: list[wire.Announcement] = []
+        self.nexts: Mapping[int, int] = {}
+        """The next page, by the page: their places in what is announced."""
+        self.page_size = 1
+        self.fails_at: int | None = None
+        """The page that is refused."""
         self.decisions: list[wire.Decision] = []
         self.requested = asyncio.Event()
 
     async def Announcements(self, request: Any, context: Context) -> wire.AnnouncementsReply:  # noqa: N802
         self.requested.set()
         await self._called("Announcements", context)
-        return wire.AnnouncementsReply(announcements=self.announced, again_in_ms=self.again_in_ms)
+        if self.fails_at == request.after:
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+        page = self.announced[request.after : request.after + self.page_size] if self.nexts else self.announced
+        following = self.nexts.get(request.after, 0)
+        return wire.AnnouncementsReply(announcements=page, again_in_ms=self.again_in_ms, next=following)
 
     async def Decisions(self, request: wire.DecisionsRequest, context: Context) -> wire.DecisionsReply:  # noqa: N802
         await self._called("Decisions", context)
@@ -110,10 +120,46 @@ def test_a_bounded_number_of_announcements_is_looked_at(tmp_path: Path) -> None:
     async def live() -> None:
         async with lied_to(tmp_path) as (network, phone, servers):
             network.announced = [wire.Announcement(cohort=number) for number in range(20_000)]
-            done = await take_part(phone.participant, servers, SITUATION)
-            assert [declined.sentence for declined in done.declined] == [
-                f"the key server has not countersigned this query, nor {MAX_ANNOUNCEMENTS - 1} others"
-            ]
+            network.page_size = MAX_ANNOUNCEMENTS - 1
+            pages: list[Mapping[int, int]] = [{}, {0: network.page_size, network.page_size: 2 * network.page_size}]
+            for nexts in pages:
+                network.nexts = nexts
+                done = await take_part(phone.participant, servers, SITUATION)
+                assert [declined.sentence for declined in done.declined] == [
+                    f"the key server has not countersigned this query, nor {MAX_ANNOUNCEMENTS - 1} others"
+                ]
+
+    _within(live())
+
+
+PAGES = 3
+ENDLESS = {page: page + 1 for page in range(2 * MAX_PAGES)}
+
+
+def test_pages_are_followed_to_their_end_and_no_further(tmp_path: Path) -> None:
+    """Each page has one announcement; the query that closes first comes first."""
+    cases: list[tuple[Mapping[int, int], int | None, int, int]] = [
+        ({0: 1, 1: 2}, 2, 2, 3),  # the last one fails
+        ({0: 1, 1: 2}, None, PAGES, PAGES),
+        ({0: 1, 1: 2, 2: 1}, None, PAGES, PAGES),  # a circle
+        ({0: 1, 1: -5}, None, 2, 2),
+        (ENDLESS, None, PAGES, MAX_PAGES),
+    ]
+
+    async def live() -> None:
+        async with lied_to(tmp_path) as (network, phone, servers):
+            network.queries = [query(id=f"query {number}") for number in range(PAGES)]
+            network.announced = [phone.servers.announce(each) for each in network.queries]
+            for number, each in enumerate(network.announced):
+                each.closes_in_ms = 1000 - number
+            for nexts, fails_at, looked_at, calls in cases:
+                network.nexts, network.fails_at = nexts, fails_at
+                network.calls.clear()
+                done = await take_part(phone.participant, servers, SITUATION)
+                ids = [record.id for record in done.contributions]
+                assert ids == [f"query {number}" for number in reversed(range(looked_at))]
+                assert network.calls["Announcements"] == calls
+                assert len(done.failures) == (fails_at is not None)
 
     _within(live())
 

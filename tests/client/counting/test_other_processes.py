@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reticent.privacy import Cost
-from reticent.storage.database import InUse
+from reticent.storage.sql import InUse
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participation, Phone, PhoneStore
 from reticent_client.counting import runner, session
@@ -26,6 +26,9 @@ from tests.client.counting.network import Network
 from tests.client.counting.world import Servers, query
 
 LIMIT = 30.0  # seconds
+ROUND = dt.timedelta(milliseconds=200)
+ROUNDS = 3 * ROUND.total_seconds()
+"""Seconds in which a phone makes some rounds."""
 REPORTS = AppReports(counters={"visits": (0, 3)})
 
 
@@ -39,15 +42,16 @@ async def _until(condition: Callable[[], bool]) -> None:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "LOOK_INTERVAL", 0.05)
     monkeypatch.setattr(runner, "CLAIM_INTERVAL", 0.05)
-    monkeypatch.setattr(session, "DEFAULT_INTERVAL", dt.timedelta(seconds=1))
+    monkeypatch.setattr(session, "MIN_INTERVAL", ROUND)
+    monkeypatch.setattr(session, "DEFAULT_INTERVAL", ROUND)
 
 
 @contextlib.asynccontextmanager
 async def running(
     network: Network, folder: Path, rounds: list[Round], participation: Participation | None = None
 ) -> AsyncIterator[Phone]:
-    """A phone that is not enrolled, among servers that let it make a round a second."""
-    network.again_in_ms = 1000
+    """A phone that is not enrolled, among servers that let it make five rounds a second."""
+    network.again_in_ms = ROUND // dt.timedelta(milliseconds=1)
     with contextlib.closing(PhoneStore(folder / "phone.db")) as store:
         phone = Phone(
             store=store,
@@ -87,7 +91,7 @@ def test_a_running_phone_follows_joining_leaving_and_joining_elsewhere(tmp_path:
             network.outcome = wire.RELEASED
             await _until(lambda: any(done.decided for done in rounds))  # which it still waits for
             seen = len(rounds)
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(ROUNDS)
             assert len(rounds) == seen
             assert network.calls["Announcements"] == announced
             await phone.counting.join(other.invitation)
@@ -124,7 +128,7 @@ def test_a_round_waits_for_another_process_that_takes_part(tmp_path: Path) -> No
             await _until(lambda: bool(rounds))
             async with _claimed(it.store):
                 seen = len(rounds)
-                await asyncio.sleep(1.5)
+                await asyncio.sleep(ROUNDS)
                 assert len(rounds) == seen
                 with pytest.raises(InUse):
                     await phone.counting.leave()
@@ -211,7 +215,7 @@ def test_what_ends_the_counting_of_a_phone_is_raised_when_the_phone_ends(
             await phone.counting.join(network.invitation)
             await _until(lambda: bool(rounds))
             monkeypatch.setattr(runner, "take_part", fail)
-            await asyncio.sleep(1.5)  # a round
+            await asyncio.sleep(ROUNDS)
 
     with pytest.raises(OSError, match="the disk fails"):
         within(live())

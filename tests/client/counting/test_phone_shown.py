@@ -56,6 +56,7 @@ def test_a_phone_that_contributes_says_what_it_waits_for(tmp_path: Path) -> None
     within(live())
 
 
+@pytest.mark.slow
 def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 from reticent.privacy import Cost
 from reticent.protocol import Unreachable
 from reticent.protocol.channels import channel
-from reticent.storage.database import InUse
+from reticent.retry import Backoff
+from reticent.storage.sql import InUse
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participation, Phone, PhoneStore, Situation
-from reticent_client.counting import servers
+from reticent_client.counting import runner, servers, session
 from reticent_client.counting.enrolment import MembershipState
 from reticent_client.counting.records import ContributionState, Records
 from reticent_client.counting.session import Round
@@ -82,8 +84,9 @@ def test_a_phone_contributes_from_its_joining_on_and_goes_on_when_it_is_run_agai
     _within(live())
 
 
-def test_what_it_declined_for_now_it_contributes_when_it_may(tmp_path: Path) -> None:
+def test_what_it_declined_for_now_it_contributes_when_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The query was fetched before, and is not fetched again."""
+    monkeypatch.setattr(session, "MIN_INTERVAL", dt.timedelta(milliseconds=100))
 
     async def live() -> None:
         network = Network(Servers())
@@ -141,7 +144,9 @@ def test_many_phones_share_a_store_a_claim_and_the_channels(tmp_path: Path, monk
     _within(live())
 
 
-def test_joining_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_joining_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "Backoff", partial(Backoff, first=0.1))
+
     async def live() -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):

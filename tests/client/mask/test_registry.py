@@ -50,10 +50,16 @@ def test_no_other_module_lists_the_checks() -> None:
         path.relative_to(ROOT).as_posix()
         for folder in folders
         for path in (ROOT / folder).rglob("*.py")
-        if any(len(_names(node) & set(CHECKS)) >= 4 for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        if _lists_checks(path.read_text(encoding="utf-8"))
     }
     registered = {"client/reticent_client/mask/checks/registry.py"}
     assert found - chosen == registered
+
+
+def _lists_checks(source: str) -> bool:
+    if sum(name in source for name in CHECKS) < 4:
+        return False  # no need to parse it
+    return any(len(_names(node) & set(CHECKS)) >= 4 for node in ast.walk(ast.parse(source)))
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -253,26 +253,20 @@ class Suppressing(MaskIt):
         return outcome
 
 
-def worst_of(mask: type[MaskIt], policy: Policy, limits: Sequence[oracle.Limit]) -> float:
-    """The worst excess over all single faults."""
+def excesses(mask: type[MaskIt], policy: Policy, limits: Sequence[oracle.Limit]) -> Iterator[float]:
+    """The worst excess of each single fault."""
 
     def start(policy: Policy, coins: Coins, flash: Flash) -> MaskIt:
         return mask(policy, cast("Any", coins), store=flash)
 
-    return max(worst_excess(policy, limits, faults, start) for faults in single_faults(policy.horizon))
-
-
-@cache
-def worst_honest(check: Callable[..., Policy], name: str) -> float:
-    """The worst excess of a phone that follows the rules."""
-    return worst_of(MaskIt, *policy_and_limits(check, name))
+    return (worst_excess(policy, limits, faults, start) for faults in single_faults(policy.horizon))
 
 
 def test_by_hand_is_private() -> None:
     """It gains .03, and keeps to it under all faults."""
     policy, limits = by_hand(), EXAMPLES["two paths"].limits
     assert oracle.worst_gain(policy, policy.chain, limits) == pytest.approx(0.03)
-    assert worst_of(MaskIt, policy, limits) == pytest.approx(0.03 - 0.1)
+    assert max(excesses(MaskIt, policy, limits)) == pytest.approx(0.03 - 0.1)
 
 
 def test_missed_is_not_suppressed() -> None:
@@ -296,10 +290,9 @@ def test_missed_is_not_suppressed() -> None:
     ],
 )
 def test_careless_phones_leak(mask: type[MaskIt], check: Callable[..., Policy], name: str) -> None:
-    """Each rule is needed, with policies that are private when no rule is broken."""
+    """Each rule is needed: `test_killed_once_at_any_moment` has the same policies and faults, with no rule broken."""
     policy, limits = policy_and_limits(check, name)
-    assert worst_honest(check, name) <= oracle.TOLERANCE
-    assert worst_of(mask, policy, limits) > 0.01
+    assert any(excess > 0.01 for excess in excesses(mask, policy, limits))
 
 
 def test_the_enumeration_covers_every_kind_of_policy() -> None:
