@@ -174,12 +174,12 @@ class Analyst:
 
     def queries(self) -> list[Progress]:
         """The progress of all queries, the latest first, including those that the key server refused."""
-        return [self._progress(status) for status in self._client.queries().queries]
+        return [self._progress(status) for status in self._client.queries()]
 
     def paid_queries(self) -> list[Query]:
         """The queries on which phones have spent budget, or may still: not refused, and not burnt as a whole."""
         paid = []
-        for status in self._client.queries().queries:
+        for status in self._client.queries():
             if status.phase == wire.REFUSED:
                 continue
             query = _query(status)

@@ -19,7 +19,7 @@ from reticent.retry import Attempts, Backoff
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
-from reticent_analyst.errors import DeadlineExceeded
+from reticent_analyst.errors import BadReply, DeadlineExceeded
 
 __all__ = ["CountingClient", "OnOutage", "Timeouts"]
 
@@ -118,9 +118,25 @@ class CountingClient:
         """Close a query, and burn its undecided cohorts."""
         return self._call(self._server.Abort, wire.AbortRequest(id=name))
 
-    def queries(self) -> wire.ListReply:
-        """All queries, the latest first."""
-        return self._call(self._server.List, wire.ListRequest())
+    def queries(self) -> list[wire.QueryStatus]:
+        """All queries, the latest first, page by page.
+
+        Raises:
+            BadReply: The pages are out of order.
+            Unreachable: As for other calls, or pages still follow after `timeouts.max_outage`.
+        """
+        deadline = self.timeouts.monotonic() + self.timeouts.max_outage
+        request, found = wire.ListRequest(), list[wire.QueryStatus]()
+        while True:
+            reply = self._call(self._server.List, request)
+            found += reply.queries
+            if not reply.next:
+                return found
+            if request.after and reply.next >= request.after:
+                raise BadReply("the aggregation server sent pages of the list of queries out of order")
+            if self.timeouts.monotonic() > deadline:
+                raise Unreachable(f"{self.address} did not send all queries within {self.timeouts.max_outage:g} s")
+            request.after = reply.next
 
     def _call(
         self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, deadline: float = math.inf

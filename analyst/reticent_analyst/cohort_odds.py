@@ -238,8 +238,8 @@ def _best_min_contributions(
     most = _max_min_contributions(population, cohorts, absent, lying, risk)
     if most < allowed(most) + 2:
         raise ValueError(
-            f"with a risk of {risk:g}, a cohort of {smallest} phones has {most} contributions, {allowed(most)} of them "
-            f"from liars: at least 2 must be honest; absent = {absent:g}, cohorts = {cohorts}"
+            f"with a risk of {risk:g}, at least {most} of {smallest} phones in a cohort contribute, "
+            f"{allowed(most)} of them liars: at least 2 must be honest; absent = {absent:g}, cohorts = {cohorts}"
         )
     if cohorts == 1:
         return most

@@ -19,3 +19,8 @@ visits = [0, 2]
 absent = 0.2
 """
 KNOWN = [CohortSum(15, (20,)), CohortSum(16, (25,)), CohortSum(14, (18,))]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The lines of a table by their first word."""
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from reticent_analyst.analyst import Analyst
+from tests.analyst.command import QUESTION
 from tests.parties.counting_server import CountingServer
 
 
@@ -24,3 +25,11 @@ def server(certificates: Path) -> Iterator[CountingServer]:
 def analyst(server: CountingServer) -> Iterator[Analyst]:
     with server.analyst() as analyst:
         yield analyst
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """A file with the question of `command`."""
+    path = tmp_path / "gym.toml"
+    path.write_text(QUESTION)
+    return str(path)

@@ -1,5 +1,6 @@
 """What an analyst asks, and is given: over TLS, from those who may ask."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.client import Timeouts
+from reticent_analyst.errors import BadReply
 from reticent_analyst.question import Question
 from reticent_sim.local_counts import LocalCounts
 from tests.analyst.odds import FALSE_ALARM, OFF
 from tests.analyst.queries import BURNT, KNOWN, gym_query
-from tests.parties.counting_server import CountingServer, CountsOverTls
+from tests.parties.counting_server import LISTED_AT_ONCE, CountingServer, CountsOverTls
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -86,6 +88,24 @@ def test_queries_are_listed(server: CountingServer, analyst: Analyst) -> None:
         ("one", "decided", 3),
     ]
     assert found[0].contributors == (7, 7, 7)
+
+
+def test_all_pages_of_the_list_are_fetched_within_a_time(server: CountingServer) -> None:
+    names = [f"query {number}" for number in range(2 * LISTED_AT_ONCE + 1)]
+    for name in names:
+        server.collecting(gym_query(name))
+    with server.analyst() as analyst:
+        assert [each.query.id for each in analyst.queries()] == names[::-1]
+        assert server.calls.count("list") == 3
+        server.next_page = 7
+        with pytest.raises(BadReply, match="out of order"):
+            analyst.queries()
+    slow = Timeouts(max_outage=600.0, monotonic=itertools.count(step=300.0).__next__)
+    with (
+        server.analyst(timeouts=slow) as analyst,
+        pytest.raises(Unreachable, match="did not send all queries within 600 s"),
+    ):
+        analyst.queries()
 
 
 def test_an_abort_burns_what_is_not_decided(server: CountingServer, analyst: Analyst) -> None:

@@ -37,13 +37,14 @@ class Candidates:
     ad: Numbers
     node: Numbers
 
-    def counters(self, hierarchy: Hierarchy, ads: tuple[str, ...], entries: int) -> list[Counter]:
+    def counters(self, hierarchy: Hierarchy, ads: tuple[str, ...], entries: int, scale: int = 1) -> list[Counter]:
         """The counters: of each node, then the clicks of each pair, then its views without a click.
 
         Args:
             hierarchy: The hierarchy.
             ads: The names of the ads.
             entries: The most entries of a user.
+            scale: The scale of all counters.
         """
         prefix = counter_prefix(hierarchy)
         pairs = [(node, ads[ad]) for ad, node in zip(self.ad.tolist(), self.node.tolist(), strict=True)]
@@ -52,7 +53,7 @@ class Candidates:
             *(click_counter(prefix, *pair) for pair in pairs),
             *(view_counter(prefix, *pair) for pair in pairs),
         ]
-        return [Counter(name, 0, entries) for name in names]
+        return [Counter(name, 0, entries, scale) for name in names]
 
 
 class BidIndex:

@@ -36,6 +36,8 @@ def estimate(
     depth: int | None = None,
     noise: NoiseKind = "skellam",
     fraction_bits: int | None = None,
+    lowest_scale: int = 1,
+    l2_squared: int | None = None,
     level: float = 0.95,
     state: Path | None = None,
     on_level: OnLevel | None = None,
@@ -68,6 +70,10 @@ def estimate(
             grows with the square root of the number of levels.
         noise: The mechanism of the noise.
         fraction_bits: As in a question.
+        lowest_scale: The scale of the counters of the lowest level; those of the others have 1. With a larger one, the
+            noise of the lowest level is smaller and that of the others larger.
+        l2_squared: A bound on the squared L2 norm of all that a user contributes, scaled. A smaller bound needs less
+            noise, and phones scale larger contributions down. By default, it is the largest possible norm.
         level: The share of the intervals at each depth that contain the rate.
         state: A file that keeps the state. An estimate that was stopped continues from it, and asks nothing twice. A
             smaller depth ends it earlier.
@@ -93,6 +99,8 @@ def estimate(
         min_support=min_support,
         noise=noise,
         fraction_bits=fraction_bits,
+        lowest_scale=lowest_scale,
+        l2_squared=l2_squared,
     )
     bids = BidIndex(hierarchy, ads)
     top_down = TopDown(

@@ -132,7 +132,8 @@ class TopDown:
 
     def _counted(self, candidates: Candidates) -> tuple[Query, Release]:
         """The query of a level and its release."""
-        counters = candidates.counters(self._hierarchy, self._bids.ads, self._terms.entries)
+        scale = self._state.terms.scale(candidates.depth)
+        counters = candidates.counters(self._hierarchy, self._bids.ads, self._terms.entries, scale)
         attempt = self._state.current(candidates.depth)
         if attempt is None:
             query = self._to_query(self._make_question(self._new_id(candidates.depth), counters))

@@ -30,6 +30,8 @@ LOG = log_of(hierarchy(), users=60, size=150, ads=2, rng=seeded(1, "arguments"))
         ({"delta": math.nan}, r"delta must lie in \[1e-100, 0.5\]: got nan"),
         ({"min_support": math.nan}, "min_support must be a finite number of at least 0: got nan"),
         ({"min_support": -1}, "min_support must be a finite number of at least 0: got -1"),
+        ({"lowest_scale": 0}, "lowest_scale must be at least 1: got 0"),
+        ({"l2_squared": 0}, "l2_squared must be at least 1: got 0"),
         ({"level": math.nan}, r"level must lie in \(0, 1\): got nan"),
         ({"absent": 1.0}, r"absent must lie in \[0, 1\)"),
         ({"name": ""}, "the name of an estimate must"),
@@ -59,3 +61,11 @@ def test_a_log_of_nobody_has_no_rates() -> None:
     assert len(table.rate) == 0
     assert table.frequency[0] == 1.0
     assert np.isnan(table.frequency[1:]).all()
+
+
+@pytest.mark.parametrize("bound", [1, 5, 40])
+def test_a_bound_on_squares_bounds_whole_numbers_as_well(bound: int) -> None:
+    """No squared norm of whole numbers is below their L1 norm: a query with such bounds would be refused."""
+    counts = ExactCounts()
+    rates_of(counts, LOG, l2_squared=bound)
+    assert {(query.l1 <= bound, query.l2_squared) for query in counts.queries} == {(True, bound)}

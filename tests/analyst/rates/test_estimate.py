@@ -143,22 +143,23 @@ def all_logs(places: Hierarchy, entries: int) -> AdLog:
     )
 
 
-@pytest.mark.parametrize(("entries", "depth"), [(1, 3), (2, 3), (2, 1), (3, 2)])
-def test_no_neighbour_changes_a_sequence_by_more_than_its_bounds(entries: int, depth: int) -> None:
+@pytest.mark.parametrize(("entries", "depth", "scale"), [(1, 3, 1), (2, 3, 1), (2, 1, 1), (3, 2, 1), (2, 1, 3)])
+def test_no_neighbour_changes_a_sequence_by_more_than_its_bounds(entries: int, depth: int, scale: int) -> None:
     """Neighbours add or remove one user: all logs that a user can have, whichever nodes survive at each level."""
     places = hierarchy(("a1", "a2", "b1"))
     log = all_logs(places, entries)
     largest = np.zeros(2)
     for rng in [None, *(seeded(number, "survivors") for number in range(12))]:
         counts = AnyReleases(rng)
-        rates_of(counts, log, entries=entries, depth=depth, ads={"x": (), "y": places.nodes[2:4]})
+        ads = {"x": (), "y": places.nodes[2:4]}
+        rates_of(counts, log, entries=entries, depth=depth, lowest_scale=scale, ads=ads)
         norms = np.zeros((2, log.users))
         for rows in counts.contributions:
             norms += np.abs(rows).sum(axis=1), np.square(rows).sum(axis=1)
         for query in counts.queries:
             assert (norms <= [[query.l1], [query.l2_squared]]).all()
         largest = np.maximum(largest, np.max(norms, axis=1))
-    assert largest.tolist() == [2 * (depth + 1) * entries, 2 * (depth + 1) * entries**2]
+    assert largest.tolist() == [2 * (depth + scale) * entries, 2 * (depth + scale**2) * entries**2]
 
 
 def test_a_user_changes_sums_by_its_own_contribution() -> None:
@@ -207,6 +208,24 @@ def test_all_queries_of_an_estimate_share_one_budget() -> None:
     assert [query.id for query in counts.queries] == ["ctr-level-0", "ctr-level-1", "ctr-level-2"]
     assert {(query.sequence, query.terms[:4]) for query in counts.queries} == {("ctr", (1.0, 1e-6, 96, 24))}
     assert {counter[1:] for query in counts.queries for counter in query.counters} == {(0, 4, 1)}
+
+
+def test_the_lowest_level_has_more_of_the_budget_with_a_larger_scale_and_a_smaller_bound() -> None:
+    """The few contributions above the bound are scaled down, and the noise is as small as the bound allows."""
+    log = log_of(PLACES, users=400, size=2000, ads=4, rng=seeded(2, "scales")).sample(4, seeded(2, "entries"))
+    plain, focused = (Recorded(seeded(2, "noise")) for _ in range(2))
+    rates_of(plain, log, depth=1, epsilon=8.0)
+    table = rates_of(focused, log, depth=1, epsilon=8.0, lowest_scale=3, l2_squared=240)
+    above, below = (release.variance[0] for release in focused.releases)
+    assert above == pytest.approx(9 * below, rel=0.05)
+    assert above == pytest.approx(plain.releases[0].variance[0] * 240 / 64, rel=0.1)
+    norms = focused._used[focused.queries[0].account][1]
+    assert norms.max() <= 240
+    assert 0 < np.mean(norms > 235) < 0.1
+    exact = pairs(log.rates("exact"))
+    errors = [rate - exact[key][0] for key, (rate, views) in pairs(table).items() if views > 100]
+    assert len(errors) > 5
+    assert np.abs(errors).max() < 0.1
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 50.0])
