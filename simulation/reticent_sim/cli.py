@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
+from reticent.arguments import checked_delta
 from reticent.console.options import AsJson
 from reticent.errors import ExitCode
 from reticent.storage.files import PUBLIC, replace
@@ -38,6 +39,7 @@ from reticent_sim.report.findings import show
 from reticent_sim.report.month_table import MonthTable
 from reticent_sim.report.phases import draw_phases
 from reticent_sim.report.progress import progress_bar
+from reticent_sim.report.run.numbers import SPACE, plural
 from reticent_sim.report.surface import draw_surface
 from reticent_sim.report.users import draw_users
 from reticent_sim.world import resident, write_traces
@@ -239,6 +241,7 @@ def _month(
         output: The folder for month.json, which `--json` prints, month.csv and month.png.
         as_json: Print JSON.
     """
+    delta = checked_delta(delta)
     output.mkdir(parents=True, exist_ok=True)
     table, example = _months(people, days, delta, seed)
     data = table.to_json() | {"picture": {"person": example.person, "day": example.day}}
@@ -318,9 +321,8 @@ def intervals(
     replace(output, write_intervals(found).encode(), PUBLIC)
     days = (max(each.off for each in found) - min(each.on for each in found)).days + 1
     phones = len({each.phone for each in found})
-    Console().print(
-        f"{phones} phones, {len(found)} intervals in {days} days, written to {output}", soft_wrap=True, highlight=False
-    )
+    numbers = f"{plural(phones, 'phone')}, {plural(len(found), 'interval')} in {plural(days, 'day')}"
+    Console().print(f"{numbers.replace(SPACE, ' ')}, written to {output}", soft_wrap=True, highlight=False)
 
 
 @contextmanager

@@ -24,7 +24,6 @@ SCENARIO = Scenario(
     routines=6,
     rates_epsilon=4.0,
     entries=8,
-    rates_cohorts=5,
     counts=1,
     counters=16,
     cohorts=15,
@@ -53,8 +52,9 @@ def demo(
     analyst estimates the click-through rates of ads from private counts, and the next day's ads are chosen by them. In
     each phase a tenth of the phones is absent, and a few are malicious. `reticent simulate` has all options.
 
-    Exits with 1 if a promise is broken: a private check lets a belief rise by more than delta, or a release is not the
-    sum of what the phones contributed.
+    Exits with 1 if a promise is broken: a private check lets a belief rise by more than delta, a phone releases what
+    the policy must suppress, a release is not the sum of what the phones contributed, or a query is burnt without a
+    cause.
 
     Args:
         phones: The number of phones.

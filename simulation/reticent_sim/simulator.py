@@ -84,8 +84,9 @@ def simulate_command(
     scenario gives the same trace, whatever the number of workers. If a worker dies for another reason than a fault of
     the scenario, the simulation ends with an error.
 
-    Exits with 1 if a promise is broken: a private check lets a belief rise by more than delta, a release is not the
-    sum of what the phones contributed, or two simulations differ.
+    Exits with 1 if a promise is broken: a private check lets a belief rise by more than delta, a phone releases what
+    the policy must suppress, a release is not the sum of what the phones contributed, a query is burnt without a
+    cause, or two simulations differ.
 
     Args:
         scenario: A TOML file with options of the scenario, such as phones = 1000. Those on the command line win.
@@ -98,6 +99,8 @@ def simulate_command(
             and draw them.
         as_json: Print JSON.
     """
+    if twice and options.database is not None:
+        raise ValueError("each simulation needs an empty database: leave out --twice or --database")
     if shrink_run is not None:
         return _shrink(shrink_run, engine, workers)
     with _folder(out) as folder:
@@ -158,6 +161,8 @@ def _shrink(folder: Path, engine: BackendName, workers: int | None) -> int:
     """Reduce the faults of a run that broke a promise, or ended with an error."""
     content = parse_json((folder / SCENARIO_FILE).read_text(encoding="utf-8"))
     scenario = Scenario.of(content["scenario"])
+    if scenario.database is not None:
+        raise ValueError(f"each simulation needs an empty database: the faults of {folder} cannot be reduced")
     number = content["workers"] if workers is None else workers
     schedule = FaultSchedule.from_text((folder / FAULTS_FILE).read_text(encoding="utf-8"), FAULTS_FILE)
     with progress_bar() as bar:

@@ -274,6 +274,14 @@ def test_traces_that_will_not_do_are_answered_with_one_sentence(
         (["maskit-activities", "--quick", "--people", "1"], "use more people"),
         (["population", "--people", "1", "--activities", "-o", "traces.csv"], "use more than 1"),
         (["maskit-figures"], "reticent experiment --help"),
+        (["month", "--people", "0"], "--people"),
+        (["month", "--days", "0"], "--days"),
+        (["month", "--seed", "often"], "--seed"),
+        (["month", "--people", "1", "--days", "1", "--delta", "1.5"], "delta must lie in (0, 1): got 1.5"),
+        (["month", "--output", os.devnull], os.devnull),
+        (["ads-private-rates", "--data", "."], "leave out --data"),
+        (["ads-min-ctr", "--data", ".", "--people", "5"], "leave it out with --data"),
+        (["ads-surface", "--people", "0"], "--people"),
     ],
 )
 def test_bad_arguments_are_answered_with_one_sentence(

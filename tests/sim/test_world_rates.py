@@ -11,6 +11,8 @@ from reticent.rates import RateTable
 from reticent_analyst.question import Question
 from reticent_analyst.rates import estimate
 from reticent_sim.ad_log import AdLog
+from reticent_sim.engine.questions import rates_options
+from reticent_sim.engine.scenario import Scenario
 from reticent_sim.local_counts import LocalCounts
 from reticent_sim.world.outcomes import AdDay, Request, rates_progress, shown_ads
 from reticent_sim.world.people import HOSPITAL, HOURS
@@ -75,10 +77,9 @@ def learned(world: World, logged: list[View], day: int) -> RateTable:
         epsilon=EPSILON,
         delta=1e-5,
         entries=ENTRIES,
-        depth=1,
-        absent=ABSENT,
         to_query=to_query,
         counters=log.sample(ENTRIES, seeded(world.seed, "entries", day)).counters,
+        **rates_options(Scenario(phones=world.people, entries=ENTRIES, absent=ABSENT)),
     )
 
 

@@ -22,7 +22,7 @@ from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statemen
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub, DecidingStub, EnrolmentStub
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_sim.engine import ServerPair
 from tests.parties.aggregation import requests
 from tests.parties.callers import CallsInFlight
@@ -284,7 +284,7 @@ class Campaign:
     def _aggregation_server(self) -> AggregationServer:
         """Another one over the same file."""
         return AggregationServer(
-            SqliteStore(self.servers.database),
+            SqlStore(self.servers.database),
             identity=self.servers.identity,
             now=lambda: START,
             rng=secure(),

@@ -73,7 +73,9 @@ class Forwarder:
         """What the key server decides; raises Refused."""
         head, receipts = sent
         messages = [wire.DecideRequest(head=head)]
-        messages += [wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[at::3])) for at in range(3)]
+        ordered = sorted(receipts, key=lambda each: each.phone)
+        parts = [ordered[at : at + 3] for at in range(0, len(ordered), 3)]
+        messages += [wire.DecideRequest(receipts=wire.Receipts(receipts=part)) for part in parts]
         return self.said(messages)
 
     def said(self, messages: Iterable[wire.DecideRequest]) -> wire.Decision:

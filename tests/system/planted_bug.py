@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from reticent.console import program
-from reticent.storage.database import Execute
-from reticent_agg import sqlite_contributions, sqlite_store
+from reticent.storage.sql import Execute, SqlDatabase
+from reticent_agg import sql_contributions, sql_schema, sql_store
 from reticent_agg.counting import collection
-from reticent_agg.sqlite_store import SqliteStore
+from reticent_agg.sql_store import SqlStore
 from reticent_agg.store import CohortBatch, PutResult
 
 TWICE, FORGETS = "twice", "forgets"
 
-honest_put = sqlite_contributions.put
-honest_put_contributions = SqliteStore.put_contributions
-honest_close = SqliteStore.close_query
+honest_put = sql_contributions.put
+honest_put_contributions = SqlStore.put_contributions
+honest_close = SqlStore.close_query
 honest_phone_of = collection._phone_of
 
 
@@ -30,15 +30,18 @@ def aggregation_program(bug: str) -> tuple[str, str, str]:
     return sys.executable, str(Path(__file__).resolve()), bug
 
 
-def add_repeated(run: Execute, batch: CohortBatch, now: int) -> list[PutResult]:
+def add_repeated(database: SqlDatabase, run: Execute, batch: CohortBatch, shard: int, now: int) -> list[PutResult]:
     """Add what is there already to the sum once more."""
-    results = honest_put(run, batch, now)
+    results = honest_put(database, run, batch, shard, now)
     repeated = [place for place, result in enumerate(results) if result is PutResult.REPEATED]
-    (number,) = run("SELECT number FROM queries WHERE digest = ?", (batch.query,)).fetchone()
-    place = number, batch.cohort
-    (ciphertexts,) = run("SELECT ciphertexts FROM sums WHERE query = ? AND cohort = ?", place).fetchone()
-    changed = batch.add(ciphertexts, repeated) if repeated else ciphertexts
-    run("UPDATE sums SET ciphertexts = ? WHERE query = ? AND cohort = ?", (changed, *place))
+    if repeated:
+        (number,) = run("SELECT number FROM queries WHERE digest = ?", (batch.query,)).fetchone()
+        place = number, batch.cohort, shard
+        (_, ciphertexts) = run(sql_schema.SUM, place).fetchone()
+        run(
+            "UPDATE sums SET ciphertexts = ? WHERE query = ? AND cohort = ? AND shard = ?",
+            (batch.add(ciphertexts, repeated), *place),
+        )
     return results
 
 
@@ -54,7 +57,7 @@ class _Undone(Exception):  # not an error
     pass
 
 
-def put_in_memory(store: SqliteStore, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
+def put_in_memory(store: SqlStore, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
     """Find out what would happen, and keep it in memory."""
     results: list[list[PutResult]] = []
     with contextlib.suppress(_Undone), store.database.transaction():
@@ -64,18 +67,23 @@ def put_in_memory(store: SqliteStore, batches: Sequence[CohortBatch], now: int) 
     return results
 
 
-def write_and_close(store: SqliteStore, digest: bytes, make_request: Callable[..., Any]) -> bool:
+def write_and_close(store: SqlStore, digest: bytes, make_request: Callable[..., Any]) -> bool:
     """Write what is in memory, and close the query."""
     while waiting:
         honest_put_contributions(store, *waiting.pop(0))
     return honest_close(store, digest, make_request)
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == TWICE:
-        sqlite_store.put = add_repeated  # type: ignore[attr-defined]
+def plant(bug: str) -> None:
+    """Let the servers of this process have a bug."""
+    if bug == TWICE:
+        sql_store.put = add_repeated  # type: ignore[attr-defined]
         collection._phone_of = phone_without_contents
     else:
-        SqliteStore.put_contributions = put_in_memory  # type: ignore[assignment]
-        SqliteStore.close_query = write_and_close  # type: ignore[assignment]
+        SqlStore.put_contributions = put_in_memory  # type: ignore[assignment]
+        SqlStore.close_query = write_and_close  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    plant(sys.argv[1])
     sys.exit(program.main(sys.argv[2:]))

@@ -1,15 +1,23 @@
 """Simulations with faults: real servers and phones, which are killed, cut off, late, full and wrong about the time."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from reticent.errors import ExitCode
 from reticent_sim.engine.faults import Fault, FaultSchedule, Kind, sample, shrink
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.simulation import simulate
+from reticent_sim.report.timeline import draw_timeline
 from tests.system.planted_bug import FORGETS, TWICE, aggregation_program
 
 pytestmark = pytest.mark.slow  # real processes, some seconds for each run
 
 SCENARIO = Scenario(phones=24, days=1, seed=7, ads=False, check="none", counters=2, absent=0.0, cohorts=1)
+AT_MOST = 600.0  # seconds, on a busy machine
 COUNT = (0, 23)
 """The day and the step of the count."""
 
@@ -31,6 +39,7 @@ EVERY_KIND = FaultSchedule(
         Fault(0, 2, "absent", "phone 14", steps=3),
         Fault(0, 12, "join", "phone 15"),
         Fault(0, 20, "leave", "phone 16"),
+        Fault(*COUNT, "reply lost", "phone 17", call="renew"),  # no phone renews within a day
     )
 )
 
@@ -42,6 +51,8 @@ def test_a_run_survives_every_fault_of_phones_and_is_the_same_for_any_number_of_
     assert count["exact"]
     assert count["contributors"] == 22  # all but the phone that was absent and the one that left
     assert not runs[0].problems
+    for run in runs:
+        assert [each["target"] for each in run.data["faults"] if not each["applied"]] == ["phone 17"]
     failures = "\n".join(runs[0].data["failures"])
     for sentence in (
         "the request was lost",
@@ -77,6 +88,7 @@ def test_a_run_survives_kills_and_full_disks_of_servers_and_counts_what_was_ackn
     assert all(count["exact"] and count["contributors"] == 24 for count in run.counts)
     assert [count["kind"] for count in run.counts][-1] == "counters"
     assert not run.problems
+    assert all(each["applied"] for each in run.data["faults"])
     outcomes = {(each["kind"], each["target"], each["outcome"]) for each in run.data["faults"]}
     assert outcomes >= {
         ("crash", "ads", "killed, then serves again"),
@@ -87,6 +99,29 @@ def test_a_run_survives_kills_and_full_disks_of_servers_and_counts_what_was_ackn
         ("full", "aggregation", "its disk is full, then its disk has room again"),
         ("crash", "worker 0", "killed, works again"),
     }
+
+
+def test_masks_of_phones_with_wrong_clocks_and_full_disks_keep_their_promise_for_any_number_of_workers() -> None:
+    schedule = FaultSchedule(
+        (
+            Fault(0, 5, "skew", "phones 0-2", seconds=1800, steps=19),
+            Fault(0, 8, "skew", "phones 3-5", seconds=-1800, steps=16),
+            Fault(0, 9, "skew", "phone 6", seconds=4, steps=3),
+            Fault(0, 9, "skew", "phone 7", seconds=-5, steps=3),
+            Fault(0, 10, "full", "phones 8-9", steps=3),
+            Fault(0, 12, "absent", "phone 10", steps=3),
+        )
+    )
+    scenario = SCENARIO.changed(phones=12, check="adaptive", routines=1)
+    one, two = (simulate(scenario, faults=schedule, workers=workers) for workers in (1, 2))
+    assert one.trace == two.trace
+    assert one.masks == two.masks
+    assert not one.problems
+    [own] = [mask for mask in one.masks if mask["check"] == "adaptive"]
+    assert own["days"] + own["strayed"] == 12
+    assert own["forbidden"] == 0
+    assert own["days"] > 0
+    assert one.days[0]["suppressed"] > 0
 
 
 def test_a_server_that_forgets_what_it_has_acknowledged_is_a_problem_of_the_run() -> None:
@@ -130,3 +165,44 @@ def test_a_bug_in_the_protocol_is_found_by_random_schedules_and_shrunk_to_the_fa
     assert fault.call == "contribute"
     assert fault.kind in {"reply lost", "duplicate", "delay", "cut"}
     assert not simulate(SCENARIO, faults=found, workers=1).problems  # without the bug
+
+
+PLANT = f"""
+import sys
+if "agg" in sys.orig_argv and "serve" in sys.orig_argv:
+    sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+    from tests.system.planted_bug import TWICE, plant
+    plant(TWICE)
+"""
+"""Python imports `sitecustomize` when it starts, also in the aggregation server."""
+MATTER = (
+    Fault(*COUNT, "reply lost", "phone 4", call="contribute"),  # it contributes again in the second round
+    Fault(*COUNT, "slow", "phone 7"),  # so that the query is still open
+)
+
+
+def test_the_command_reduces_a_failing_run_to_the_few_events_and_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(PLANT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    schedule = FaultSchedule((*MATTER, Fault(0, 9, "absent", "phone 3")))
+    (tmp_path / "faults.jsonl").write_text(schedule.to_text())
+
+    def reticent(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "reticent", "simulate", *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=AT_MOST, check=False)
+        return done.returncode, done.stdout
+
+    scenario = "--phones 10 --days 1 --check none --no-ads --counters 1 --cohorts 1 --absent 0 --routines 1 --workers 1"
+    status, output = reticent(*scenario.split(), "--faults", "faults.jsonl", "--out", "run")
+    assert status == ExitCode.BAD_ANSWER, output
+    assert "1 problem: " in output
+    status, output = reticent("--shrink", "run")
+    assert status == ExitCode.DONE
+    assert "2 of 3 faults matter:" in output
+    found = FaultSchedule.from_text((tmp_path / "run" / "shrunk.jsonl").read_text())
+    assert found == FaultSchedule(MATTER)
+    assert all(each.to_json() in output for each in MATTER)
+    draw_timeline(found, tmp_path / "expected.png")
+    assert (tmp_path / "run" / "shrunk.png").read_bytes() == (tmp_path / "expected.png").read_bytes()

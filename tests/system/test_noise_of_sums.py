@@ -22,10 +22,10 @@ from reticent.protocol import plaintext_count
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_client import Participant, Participation, PhoneStore
 from tests.parties.aggregation import requests
-from tests.parties.decision_requests import sums
+from tests.parties.decision_requests import decide, sums
 from tests.parties.key_server import LocalKeyServer
 
 FALSE_ALARM = 1e-6
@@ -123,7 +123,7 @@ def released(
     assert aggregation.closing.close_due() == [asked.id]
     [head] = requests(aggregation)
     receipts = (each for message in aggregation.closing.messages(head) for each in message.receipts.receipts)
-    decision = local.server.decider.decide(head, receipts)
+    decision = decide(local.server, head, receipts)
     aggregation.closing.decide(decision)
     assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(phones))
     return sums(decision)
@@ -134,7 +134,7 @@ def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     local = LocalKeyServer()
     key = local.key
     aggregation = AggregationServer(
-        SqliteStore(None), identity=local.server.identity, now=local.clock.now, rng=seeded("disguise"), simulation=True
+        SqlStore(None), identity=local.server.identity, now=local.clock.now, rng=seeded("disguise"), simulation=True
     )
     true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
     found, variance = [], math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -36,7 +37,16 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return simulate(FULL, tmp_path_factory.mktemp("one") / "run", workers=1)
 
 
-CRASH = FaultSchedule((Fault(day=0, step=10, kind="crash", target="worker 1"),))
+CRASH = FaultSchedule(
+    (
+        Fault(day=0, step=10, kind="crash", target="worker 1"),
+        Fault(day=1, step=23, kind="crash", target="worker 1", phase=1),  # in the middle of the first round
+    )
+)
+
+
+STEP_CALLS = 4
+"""The most calls of the mean phone in a step or a round."""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,10 @@ def test_the_trace_is_the_same_for_any_workers(
     assert first_difference(one_worker.folder / TRACE_FILE, tmp_path / "run" / TRACE_FILE) is None
     assert results_of(run) == results_of(one_worker)
     assert run.problems == []
-    assert [each["outcome"] for each in run.data["faults"]] == ["killed, works again"] * (faults is not None)
+    assert [each["outcome"] for each in run.data["faults"]] == ["killed, works again"] * (0 if faults is None else 2)
+    assert all(each["exact"] for each in run.counts)
+    cost, of_one = run.data["cost"], one_worker.data["cost"]
+    assert cost["calls"] >= of_one["calls"] - STEP_CALLS  # a crash loses what was not reported
 
 
 def results_of(run: Run) -> dict[str, Any]:
@@ -111,16 +124,29 @@ def test_one_interrupt_ends_a_simulation_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_simulations_agree_and_are_printed_as_json() -> None:
+    with simulated("--days", 1, "--workers", 2, "--twice", "--json") as run:
+        out, err = run.communicate(timeout=AT_MOST)
+    assert run.returncode == ExitCode.DONE, err
+    assert "differ" not in err
+    data = json.loads(out)
+    assert data["problems"] == []
+    assert [count["exact"] for count in data["counts"]] == [True]
+    assert data["trace"]
+    assert {"cpu_ms", "simulation_cpu_ms", "calls"} <= data["cost"].keys()
+    assert "coordinator" in data["cost"]["memory_mb"]
+
+
 UNDETERMINED = {
     "the wall clock": "time.time_ns() // 1000 % 4 == 0",
-    "an unordered set": "phone.number in [int(each) for each in {str(number) for number in range(24)}][:4]",
+    "an unordered set": "phone in [int(each) for each in {str(number) for number in range(24)}][:4]",
 }
 PATCH = """
 import sys, time
 if any("import serve" in each for each in sys.orig_argv):
-    from reticent_sim.engine.worker import PhoneWorker
-    is_absent = PhoneWorker._is_absent
-    PhoneWorker._is_absent = lambda worker, phone, query: is_absent(worker, phone, query) or (query and {absent})
+    from reticent_sim.engine.scenario import Scenario
+    is_absent = Scenario.is_absent
+    Scenario.is_absent = lambda scenario, phone, query: is_absent(scenario, phone, query) or (query and {absent})
 """
 
 

@@ -65,7 +65,7 @@ def unchanged(target: Deployment) -> Iterator[None]:
     yield
     assert target.dumps() == before
     still_serves(target)
-    assert all(process.is_running for process in target.servers.both)
+    assert all(process.is_running for process in target.servers.processes)
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from reticent_analyst.rates import estimate as estimate_rates
 from reticent_sim.engine.ad_server import AdServerProcess
 from reticent_sim.engine.backends import Backend
 from reticent_sim.engine.count_outcome import CountOutcome
-from reticent_sim.engine.faults import FaultSchedule, Moment, ProcessFaults, ProcessOutcome
+from reticent_sim.engine.faults import Fault, FaultSchedule, Moment, ProcessFaults, ProcessOutcome
 from reticent_sim.engine.messages import (
     Contributed,
     CostReport,
@@ -30,6 +29,7 @@ from reticent_sim.engine.messages import (
     Live,
     LiveReport,
     MaskLeakage,
+    Published,
     RoundReport,
     Streams,
     TakeRounds,
@@ -41,6 +41,7 @@ from reticent_sim.engine.servers import ANALYST, ServerPair
 from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import START, STEPS, instant_of, order_of
 from reticent_sim.engine.trace import SERVERS, Event, Trace
+from reticent_sim.engine.usage import TotalUsage
 from reticent_sim.engine.worker_pool import WorkerPool
 
 __all__ = ["SCENARIO_FILE", "Coordinator", "CountOutcome", "Snapshot"]
@@ -60,8 +61,6 @@ STEPS_AT_A_TIME = 6
 """The steps that workers live before the display changes."""
 LAST_PHASE = 1000
 """The number of the first round after all faults."""
-MEASURED = 100
-"""The phones of whose streams the adversary's beliefs are computed."""
 JOIN_RATE = 100_000
 INVITATION_DAYS = 30
 """Days after the end of the run at which invitations expire: a phone may join as late as on the last day."""
@@ -100,6 +99,8 @@ class Coordinator:
         """Failed calls and declined queries of phones, with their numbers."""
         self.faulted: list[ProcessOutcome] = []
         """The faults of processes so far."""
+        self.applied: set[Fault] = set()
+        """The faults of phones that have taken effect."""
         self._faults = faults
         self._program = aggregation_program
         self._folder = folder
@@ -145,16 +146,20 @@ class Coordinator:
                     *("--seed", str(scenario.seed)),
                 ),
                 aggregation_program=self._program,
+                database=scenario.database,
+                aggregation_servers=scenario.aggregation_servers,
             )
         )
         self.servers.keys.start()
-        self.servers.aggregation.spawn()
+        for process in self.servers.aggregation_servers:
+            process.spawn()
         stack.callback(self._workers.stop)
         self._workers.start()
         for check in dict.fromkeys(check for check in (scenario.check, *scenario.compare) if check != NO_CHECK):
             self.show(f"compute the policies: {check}")
             self._workers.compute_policies(check, scenario.routines)
-        self.servers.aggregation.wait()
+        for process in self.servers.aggregation_servers:
+            process.wait()
         self.ad_server = None
         if scenario.ads:
             self._world.write(self._folder)
@@ -165,9 +170,14 @@ class Coordinator:
         self.show("enrol the phones")
         invitations = self.servers.invitations(scenario.phones, days=scenario.days + INVITATION_DAYS)
         address = None if self.ad_server is None else self.ad_server.endpoint.address
-        self._record(self._workers.start_phones(self._now, invitations, address))
+        started = self._workers.start_phones(self._now, invitations, address)
+        self._record(started)
+        self._keep(started)
         self._process_faults = ProcessFaults(
-            self._faults, {process.name: process for process in self.processes}, self._crash_worker
+            self._faults,
+            {process.name: process for process in self.processes},
+            self._crash_worker,
+            without_disks=[each.name for each in self.servers.aggregation_servers if scenario.database is not None],
         )
         self._analyst = stack.enter_context(
             Analyst(
@@ -198,11 +208,13 @@ class Coordinator:
     @property
     def processes(self) -> list[ServerProcess]:
         """All servers."""
-        return [*self.servers.both, *([] if self.ad_server is None else [self.ad_server])]
+        return [*self.servers.processes, *([] if self.ad_server is None else [self.ad_server])]
 
     def live(self, day: int) -> list[LiveReport]:
         """Let the users live a day."""
         self._day = day
+        for phone in self._workers.measured:
+            self._stream(phone, day)
         self._move(instant_of(day, 0) - dt.timedelta(seconds=5))
         reports: list[LiveReport] = []
         by_step = day in self._faults.days_of_processes
@@ -214,13 +226,11 @@ class Coordinator:
             if by_step:
                 self._move(instant_of(day, first) - dt.timedelta(seconds=5))
                 self.faulted += self._process_faults.begin(Moment(day, first))
-            own: list[LiveReport] = self._workers.call(Live(day, first, end, MEASURED))
+            own: list[LiveReport] = self._workers.call(Live(day, first, end))
             self._now = instant_of(day, end - 1) + dt.timedelta(seconds=10)
             self._record(own)
+            self._keep(own)
             reports += own
-            for report in own:
-                for phone, stream in report.streams.items():
-                    self._streams.setdefault(phone, {}).setdefault(day, []).extend(stream)
         self._move(instant_of(day, STEPS - 1) + dt.timedelta(minutes=1))
         return reports
 
@@ -234,15 +244,17 @@ class Coordinator:
         while handle.status().phase == "announced":
             self._check_time(began, query, "countersigned")
             time.sleep(POLL)
-        contributed: list[Contributed] = []
+        contributed: dict[int, Contributed] = {}
         acknowledged: set[int] = set()
         closes = self._now + dt.timedelta(seconds=query.closes_after)
         order = order_of(self._now)
         for number in range(ROUNDS):
-            reports = self._rounds(query.id, number, order)
+            reports = self._rounds(handle.query, number, order)
             self._present = sum(report.present for report in reports) if number == 0 else self._present
+            new = [each for report in reports for each in report.contributed if each.phone not in contributed]
+            self._trace.add(Event(order, each.phone, each.text) for each in new)
+            contributed |= {each.phone: each for each in new}
             for report in reports:
-                contributed += report.contributed
                 acknowledged.update(report.acknowledged)
             self.show(query.id, len(acknowledged), len(acknowledged) / (time.monotonic() - began))
             if not any(report.pending for report in reports):
@@ -253,9 +265,9 @@ class Coordinator:
         try:
             release = handle.result(timeout=RESULT_TIMEOUT)
         except QueryBurnt as error:
-            self._settle(handle, error, contributed, acknowledged, began=began)
+            self._settle(handle, error, [*contributed.values()], acknowledged, began=began)
             raise
-        self._settle(handle, release, contributed, acknowledged, began=began)
+        self._settle(handle, release, [*contributed.values()], acknowledged, began=began)
         return release
 
     def count_counters(self) -> Release:
@@ -275,7 +287,6 @@ class Coordinator:
             delta=scenario.rates_delta,
             entries=scenario.entries,
             to_query=self._analyst.query,
-            depth=1,
             **rates_options(scenario),
         )
 
@@ -288,8 +299,12 @@ class Coordinator:
         self.ad_server.serve(AdFolder(self.ad_server.files).load(sources, {}))
 
     def take_decisions(self) -> None:
-        """End all faults, and let all phones fetch the decisions that they wait for."""
+        """End all faults, and let all phones fetch the decisions that they wait for.
+
+        The day ends before: a phone whose clock is behind publishes its last step.
+        """
         self.show("decisions")
+        self._move(instant_of(self._day + 1, 0) - dt.timedelta(seconds=5))
         self.faulted += self._process_faults.finish(Moment(self._day, STEPS - 1, LAST_PHASE))
         for number in range(ROUNDS):
             if not any(report.pending for report in self._rounds(None, LAST_PHASE + number, order_of(self._now))):
@@ -297,27 +312,34 @@ class Coordinator:
             self._move(self._now + BETWEEN)
 
     def measure(self) -> list[MaskLeakage]:
-        """The beliefs of an adversary who sees the streams of the first phones."""
+        """The beliefs of an adversary who sees the streams of some phones."""
         self.show("what an adversary learns")
         scenario = self.scenario
         checks = tuple(dict.fromkeys([scenario.check, *scenario.compare, NO_CHECK]))
         return self._workers.measure(self._streams, check=scenario.check, checks=checks, delta=scenario.delta)
+
+    @property
+    def usage(self) -> TotalUsage:
+        """The resources that all workers have used so far."""
+        return self._workers.usage
 
     def finish(self) -> list[CostReport]:
         """Stop the phones; what they have cost."""
         self.show("stop")
         return self._workers.call(Finish())
 
-    def _rounds(self, query: str | None, number: int, order: int) -> list[RoundReport]:
+    def _rounds(self, query: Query | None, number: int, order: int) -> list[RoundReport]:
         """Let the phones that are due make a round, while the faults of this round happen."""
         moment = Moment(self._day, STEPS - 1, 1 + number)
         request = TakeRounds(self._now, order, moment, query, tuple(self._overheard))
         with ThreadPoolExecutor(1) as thread:
             crashes = thread.submit(self._process_faults.begin, moment) if self._is_faulty else None
-            reports: list[RoundReport] = self._workers.call(request)
+            crashing = {each.worker for each in self._faults.at(moment) if each.worker is not None}
+            reports = self._workers.take_rounds(request, crashing)
             if crashes is not None:
                 self.faulted += crashes.result()
         self._record(reports)
+        self._keep(reports)
         sent: dict[int, tuple[bytes, ...]] = {}
         for report in reports:
             sent.update(report.sent)
@@ -336,7 +358,8 @@ class Coordinator:
         return self._day in self._faults.days_of_processes
 
     def _crash_worker(self, number: int, moment: Moment) -> None:
-        self._workers.crash(number, self._now, moment)
+        if not moment.phase:  # a worker that crashes in a round does so by itself
+            self._workers.crash(number, self._now, moment)
 
     def _settle(
         self,
@@ -362,6 +385,18 @@ class Coordinator:
     def _record(self, reports: Any) -> None:
         self._trace.add(event for report in reports for event in report.events)
 
+    def _keep(self, reports: Sequence[LiveReport] | Sequence[RoundReport]) -> None:
+        """Keep what phones have published. A phone whose clock is ahead may publish a step of the day after the run."""
+        for report in reports:
+            self.applied |= report.applied
+            for phone, published in report.published.items():
+                for each in published:
+                    if each.day < self.scenario.days:
+                        self._stream(phone, each.day)[each.step] = each
+
+    def _stream(self, phone: int, day: int) -> list[Published | None]:
+        return self._streams.setdefault(phone, {}).setdefault(day, [None] * STEPS)
+
     def _check_time(self, began: float, query: Query, what: str) -> None:
         if time.monotonic() - began > RESULT_TIMEOUT:
             raise TimeoutError(f"{query.id!r} was not {what} within {RESULT_TIMEOUT:g} s")
@@ -370,8 +405,3 @@ class Coordinator:
 def _kill(process: AdServerProcess) -> None:
     if process.is_running:
         process.kill()
-
-
-def default_workers() -> int:
-    """One worker for each processor."""
-    return os.cpu_count() or 1

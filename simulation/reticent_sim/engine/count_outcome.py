@@ -26,8 +26,8 @@ class CountOutcome:
         burnt: Why it was burnt.
         acknowledged: The phones whose contributions were acknowledged.
         exact: Whether the release is, to the unit, the sum of what the phones contributed; None if that is not known.
-        truth: (counters,): the sums of the phones' values, in units of the counters; without the malicious phones whose
-            contributions never arrive.
+        truth: (counters,): the sums of the phones' counters, before any phone scales its contribution down; without the
+            malicious phones whose contributions never arrive.
         seconds: Real seconds from the first round to the decision.
     """
 
@@ -71,7 +71,7 @@ class CountOutcome:
         contributed = sorted(contributed, key=lambda each: each.phone)
         scales = np.array([counter.scale for counter in query.counters])
         sent = [each for each in contributed if each.malice not in NEVER_SENT]
-        truth = sum((each.values for each in sent), np.zeros(query.size, dtype=np.int64))
+        truth = sum((each.counted for each in sent), np.zeros(query.size, dtype=np.int64))
         return cls(
             progress=handle.progress,
             day=day,

@@ -1,4 +1,4 @@
-"""The calls of phones to the servers, with their number and bytes."""
+"""The calls of phones to the servers and to the ad service, with their number and bytes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from reticent.protocol.invitation import Invitation
+from reticent_client.ads.service import AdService
 from reticent_client.counting.servers import Servers
 
-__all__ = ["MeasuredServers", "Traffic"]
+__all__ = ["MeasuredAdService", "MeasuredServers", "Traffic"]
 
 Reply = TypeVar("Reply")
 
@@ -44,4 +45,26 @@ class MeasuredServers(Servers):
         self._traffic.sent += request.ByteSize()
         reply = await super()._reply(method, request)
         self._traffic.received += reply.ByteSize() if isinstance(reply, Message) else 0
+        return reply
+
+
+class MeasuredAdService(AdService):
+    """The ad service; what is sent to it is added up.
+
+    Args:
+        address: Its address.
+        authority: The certificate of the authority that certifies it.
+        traffic: Where it is added up.
+    """
+
+    def __init__(self, address: str, authority: bytes | None, *, traffic: Traffic) -> None:
+        super().__init__(address, authority)
+        self._traffic = traffic
+
+    async def select(self, request: bytes) -> bytes:
+        """The reply to a request."""
+        self._traffic.calls += 1
+        self._traffic.sent += len(request)
+        reply = await super().select(request)
+        self._traffic.received += len(reply)
         return reply

@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from reticent_sim.engine.faults import FaultSchedule, Moment
-from reticent_sim.engine.malice import Experience
+from reticent.privacy import Query
+from reticent_sim.engine.faults import Fault, FaultSchedule, Moment
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.trace import Event
 from reticent_sim.world.outcomes import Request
@@ -28,6 +28,7 @@ __all__ = [
     "LiveReport",
     "MaskLeakage",
     "Measure",
+    "Published",
     "RoundReport",
     "Setup",
     "Start",
@@ -36,8 +37,26 @@ __all__ = [
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-Streams: TypeAlias = dict[int, dict[int, list[str | None]]]
-"""The released contexts of each step, by phone and by day."""
+
+
+class Published(NamedTuple):
+    """A step that the mask of a phone has published.
+
+    Args:
+        day: The day by the phone's clock.
+        step: The step of the day.
+        context: The released context; None for a suppression.
+        read: The context that the mask read.
+    """
+
+    day: int
+    step: int
+    context: str | None
+    read: str | None
+
+
+Streams: TypeAlias = dict[int, dict[int, list[Published | None]]]
+"""The steps of each day, by phone and by day; None where the phone has published nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,7 @@ class Setup:
         folder: Where the files of the run are.
         phones: The numbers of its phones, in order.
         faults: The faults of the run.
+        measured: The phones of the run that report what they publish.
     """
 
     number: int
@@ -57,6 +77,7 @@ class Setup:
     folder: Path
     phones: tuple[int, ...]
     faults: FaultSchedule
+    measured: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -92,13 +113,11 @@ class Live:
         day: The day.
         first: The first step.
         end: The step after the last one.
-        measured: The phones with lower numbers report their streams.
     """
 
     day: int
     first: int
     end: int
-    measured: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,12 +127,13 @@ class LiveReport:
     Args:
         events: For the trace.
         released: The number of released steps.
-        suppressed: The number of steps with a reading that are not released.
+        suppressed: The number of steps with a reading at which the phone released nothing.
         missing: The number of steps without a reading.
         requests: Of apps for ads.
         shown: The number of shown ads.
         clicks: The number of clicks on them.
-        streams: The released contexts of the steps, of the phones that are measured.
+        published: The steps that phones have published since the last report, of the phones that are measured.
+        applied: The faults of phones that have taken effect since the last report.
     """
 
     events: list[Event]
@@ -123,7 +143,8 @@ class LiveReport:
     requests: list[Request] = field(default_factory=list)
     shown: int = 0
     clicks: int = 0
-    streams: dict[int, list[str | None]] = field(default_factory=dict)
+    published: dict[int, list[Published]] = field(default_factory=dict)
+    applied: frozenset[Fault] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -134,15 +155,17 @@ class TakeRounds:
         now: The simulated instant.
         order: The order of the events.
         moment: The day whose counters are contributed, the step, and the number of the round.
-        query: The id of the query that is open; None if phones only take decisions.
+        query: The query that is open; None if phones only take decisions.
         overheard: Contributions of malicious phones, for others to replay.
+        crash: Whether the worker dies when half of its phones have made their round.
     """
 
     now: dt.datetime
     order: int
     moment: Moment
-    query: str | None
+    query: Query | None
     overheard: tuple[bytes, ...] = ()
+    crash: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +176,7 @@ class Contributed:
         phone: The phone.
         query: The id of the query.
         cohort: Its cohort.
+        counted: Its counters in steps of the grid, before they are scaled down to the bound of the query.
         values: What it contributes, in steps of the grid.
         noise: Its share of the noise.
         malice: Its kind of malice, if any: such a phone may have sent something else.
@@ -161,6 +185,7 @@ class Contributed:
     phone: int
     query: str
     cohort: int
+    counted: Integers
     values: Integers
     noise: Integers
     malice: str | None = None
@@ -180,12 +205,14 @@ class RoundReport:
 
     Args:
         events: For the trace.
-        contributed: New contributions to the open query.
+        contributed: Contributions to the open query that the worker has not reported yet.
         acknowledged: The phones whose contribution to it is acknowledged.
         pending: The number of phones that have to try again.
         sent: Contributions of malicious phones, by phone.
         present: The number of phones that were due and present.
         failures: Sentences about failed calls and declined queries, with their numbers.
+        published: The steps that phones have published since the last report, of the phones that are measured.
+        applied: The faults of phones that have taken effect since the last report.
     """
 
     events: list[Event]
@@ -195,6 +222,8 @@ class RoundReport:
     failures: dict[str, int]
     sent: dict[int, tuple[bytes, ...]]
     present: int
+    published: dict[int, list[Published]]
+    applied: frozenset[Fault]
 
 
 @dataclass(frozen=True)
@@ -202,7 +231,7 @@ class Measure:
     """Compute what an adversary learns from the streams of some phones, under several checks.
 
     Args:
-        streams: The released contexts of each day, by phone.
+        streams: The steps of each day, by phone.
         check: The check of the phones.
         checks: The checks; "none" for phones that release everything.
         delta: The bound that counts as a breach if it is exceeded.
@@ -224,7 +253,8 @@ class MaskLeakage:
         released: The number of released steps of these days.
         steps: The number of steps with a reading.
         breaches: The sensitive states of these days whose belief rises by more than delta.
-        strayed: The days that the chain rules out, or on which a phone was off. Nothing is promised about them.
+        forbidden: The contexts released on these days that the policy must suppress, after the earlier releases.
+        strayed: The days that the chain rules out. Nothing is promised about them.
     """
 
     check: str
@@ -232,6 +262,7 @@ class MaskLeakage:
     released: int
     steps: int
     breaches: int
+    forbidden: int
     strayed: int
 
     @property
@@ -249,6 +280,7 @@ class MaskLeakage:
             released=sum(part.released for part in parts),
             steps=sum(part.steps for part in parts),
             breaches=sum(part.breaches for part in parts),
+            forbidden=sum(part.forbidden for part in parts),
             strayed=sum(part.strayed for part in parts),
         )
 
@@ -265,13 +297,14 @@ class Finish:
 
 @dataclass(frozen=True)
 class CostReport:
-    """The cost of the phones of a worker."""
+    """The cost of the phones of a worker in all; their CPU time and calls are in the usage of each reply.
 
-    cpu_seconds: float
+    Args:
+        memory: The most bytes that the worker held.
+        store_bytes: The size of the store of its phones.
+        spent: Epsilon and delta of each phone.
+    """
+
     memory: int
-    calls: int
-    bytes_sent: int
-    bytes_received: int
     store_bytes: int
     spent: list[tuple[float, float]]
-    malicious: list[Experience]

@@ -9,17 +9,17 @@ from typing import Any
 from reticent.privacy import Counter, QueryLimits
 from reticent_analyst import Question
 from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.tolerance import expected_absence
 from reticent_sim.world.world import COUNTER_MOST
 
 __all__ = ["OPEN_FOR", "check_questions", "count_question", "rates_options"]
 
 OPEN_FOR = dt.timedelta(minutes=8)
 """The simulated time for which a query is open."""
-SPARE = 0.02
-"""The share of phones that are assumed to be absent beside the expected ones."""
-MOST_ABSENT = 0.9
-MISSING = ("garbage", "silence")
-"""The kinds of malicious phones that never contribute."""
+RATES_SCALE = 3
+"""The scale of the lowest level of an estimate of rates."""
+SQUARES_PER_ENTRY = 45
+"""The squared norm of an entry's counters, except the root's, in a contribution that is not scaled down."""
 
 
 def count_question(scenario: Scenario, day: int) -> Question:
@@ -30,15 +30,23 @@ def count_question(scenario: Scenario, day: int) -> Question:
         counters=[Counter(name, 0, COUNTER_MOST) for name in names],
         epsilon=scenario.epsilon,
         delta=scenario.count_delta,
-        cohorts=scenario.cohorts,
-        lying=0.0 if scenario.cohorts is not None else len(scenario.malice) / scenario.phones,
-        **_common(scenario),
+        **_common(scenario, scenario.cohorts),
     )
 
 
 def rates_options(scenario: Scenario) -> dict[str, Any]:
-    """The options of the questions of an estimate of rates."""
-    return {"cohorts": scenario.rates_cohorts} | _common(scenario)
+    """The options of an estimate of rates.
+
+    Ads bid on categories of queries, the lowest level that is counted. So that level has most of the budget. It counts
+    all pairs of the ads with more than 0 views at the root, although the root's counts are noisy. A person searches for
+    several things, so that few contributions have nearly the largest possible norm: phones scale these down.
+    """
+    return {
+        "depth": 1,
+        "min_support": 0.0,
+        "lowest_scale": RATES_SCALE,
+        "l2_squared": scenario.entries * (scenario.entries + SQUARES_PER_ENTRY),
+    } | _common(scenario, scenario.rates_cohorts)
 
 
 def check_questions(scenario: Scenario) -> None:
@@ -55,8 +63,7 @@ def check_questions(scenario: Scenario) -> None:
             example,
             epsilon=scenario.rates_epsilon,
             delta=scenario.rates_delta,
-            lying=0.0,
-            cohorts=scenario.rates_cohorts,
+            **_common(scenario, scenario.rates_cohorts),
         )
         questions.append((rates, "an estimate of rates"))
     for question, name in questions:
@@ -68,7 +75,11 @@ def check_questions(scenario: Scenario) -> None:
             raise ValueError(f"{name} is not possible with {scenario.phones} phones: {violation}")
 
 
-def _common(scenario: Scenario) -> dict[str, Any]:
-    missing = sum(kind in MISSING for kind in scenario.malice.values()) / scenario.phones
-    absent = 1 - (1 - scenario.absent) * (1 - missing) + SPARE
-    return {"absent": min(MOST_ABSENT, absent), "closes_after": OPEN_FOR}
+def _common(scenario: Scenario, cohorts: int | None) -> dict[str, Any]:
+    """The options of both. Without a stated number of cohorts, they tolerate wild phones, if possible."""
+    return {
+        "absent": expected_absence(scenario.phones, scenario.absent, scenario.malice),
+        "cohorts": cohorts or scenario.tolerance.cohorts,
+        "lying": 0.0 if cohorts else scenario.tolerance.wild / scenario.phones,
+        "closes_after": OPEN_FOR,
+    }

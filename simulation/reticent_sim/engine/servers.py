@@ -1,4 +1,4 @@
-"""The key server and the aggregation server of one folder, as processes."""
+"""The key server and the aggregation servers of one folder, as processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +23,7 @@ from reticent.tls.certificates import Certificate
 from reticent_sim.engine.addresses import free_address
 from reticent_sim.engine.endpoint import Endpoint
 from reticent_sim.engine.errors import CommandFailed, LaunchError
+from reticent_sim.engine.faults.fault import aggregation_name
 from reticent_sim.engine.process import ServerProcess, environment
 
 __all__ = ["ANALYST", "RETICENT", "ServerPair", "launched"]
@@ -36,9 +39,10 @@ _IDENTITY = re.compile(r"^identity ([0-9a-f]{64})$", re.MULTILINE)
 
 
 class ServerPair:
-    """The two servers, with their certificates. As a context manager, it kills those that run in the end.
+    """The servers, with their certificates. As a context manager, it kills those that run in the end.
 
-    An error inside the context gets the ends of both logs as notes.
+    An error inside the context gets the ends of all logs as notes. Several aggregation servers share one PostgreSQL
+    database, and the phones are spread over them: a phone calls the one of its number, modulo their number.
 
     Args:
         folder: An empty folder.
@@ -48,6 +52,8 @@ class ServerPair:
         aggregation_options: Further options of `reticent agg serve`.
         keys_program: Run instead of `reticent` on the key server's machine.
         aggregation_program: Run instead of `reticent` on the aggregation server's machine.
+        database: The address of a PostgreSQL database for the data of all servers; files of the folder unless given.
+        aggregation_servers: The number of aggregation servers; more than one need a database.
     """
 
     def __init__(
@@ -60,6 +66,8 @@ class ServerPair:
         aggregation_options: Sequence[str | Path] = (),
         keys_program: Sequence[str | Path] = RETICENT,
         aggregation_program: Sequence[str | Path] = RETICENT,
+        database: str | None = None,
+        aggregation_servers: int = 1,
     ) -> None:
         self.folder = folder
         self.certs = folder / "certs"
@@ -67,7 +75,7 @@ class ServerPair:
         self.keys_folder = folder / "keys"
         """All files of the key server."""
         self.database = folder / "aggregation" / "aggregation.db"
-        """All data of the aggregation server."""
+        """All data of the aggregation server, without a PostgreSQL database."""
         self.passphrase = "two servers that do not collude"  # noqa: S105  # of a simulation
         """Seals the key server's secrets."""
         self._passphrase_file = folder / "passphrase"
@@ -76,6 +84,7 @@ class ServerPair:
         self._aggregation_options = aggregation_options
         self._keys_program = keys_program
         self._aggregation_program = aggregation_program
+        self._database_options = () if database is None else ("--database", database)
         self._batches = 0  # of invitations
         certificates.create(self.certs, hosts=["127.0.0.1", "localhost"], analysts=[ANALYST], days=_CERTIFICATE_DAYS)
         self._passphrase_file.touch(mode=0o600)
@@ -84,10 +93,10 @@ class ServerPair:
         """Of the key server, for phones."""
         self.deciding = Endpoint(free_address(), lambda: self.credentials("aggregation"))
         """Of the key server, for the aggregation server."""
-        self.collecting = Endpoint(free_address(), self.credentials)
-        """Of the aggregation server, for phones."""
-        self.counting = Endpoint(free_address(), lambda: self.credentials(ANALYST))
-        """Of the aggregation server, for analysts."""
+        self._collecting = [Endpoint(free_address(), self.credentials) for _ in range(aggregation_servers)]
+        self._counting = [
+            Endpoint(free_address(), lambda: self.credentials(ANALYST)) for _ in range(aggregation_servers)
+        ]
         self.keys = ServerProcess(
             "keys",
             folder,
@@ -95,13 +104,17 @@ class ServerPair:
             endpoints=(self.deciding, self.enrolment),  # phones move its clock
             clock=clock,
         )
-        self.aggregation = ServerProcess(
-            "aggregation",
-            folder,
-            command=self._aggregation_command,
-            endpoints=(self.collecting, self.counting),  # analysts move its clock
-            clock=clock,
-        )
+        self.aggregation_servers = [
+            ServerProcess(
+                aggregation_name(number),
+                folder,
+                command=partial(self._aggregation_command, number),
+                endpoints=(self._collecting[number], self._counting[number]),  # analysts move its clock
+                clock=clock,
+            )
+            for number in range(aggregation_servers)
+        ]
+        """All aggregation servers, which share their data."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,18 +123,33 @@ class ServerPair:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            for process in self.both:
+            for process in self.processes:
                 error.add_note(f"End of {process.log}:\n{process.end_of_log()}")
         self.kill()
 
     @property
-    def both(self) -> tuple[ServerProcess, ServerProcess]:
-        """The key server and the aggregation server."""
-        return self.keys, self.aggregation
+    def processes(self) -> tuple[ServerProcess, ...]:
+        """The key server, and then the aggregation servers."""
+        return self.keys, *self.aggregation_servers
+
+    @property
+    def aggregation(self) -> ServerProcess:
+        """The first aggregation server, which analysts call."""
+        return self.aggregation_servers[0]
+
+    @property
+    def collecting(self) -> Endpoint:
+        """Of the first aggregation server, for phones."""
+        return self._collecting[0]
+
+    @property
+    def counting(self) -> Endpoint:
+        """Of the first aggregation server, for analysts."""
+        return self._counting[0]
 
     @property
     def journal(self) -> Path:
-        """The key server's database."""
+        """The key server's database, without a PostgreSQL database."""
         return self.keys_folder / "journal.db"
 
     @property
@@ -147,10 +175,15 @@ class ServerPair:
             *("keys", "invite", "--count", str(count), "--output", output, "--folder", self.keys_folder),
             *("--certs", self.certs, "--key-server", self.enrolment.address),
             *("--aggregation-server", self.collecting.address, "--days", str(ahead + days)),
+            *self._database_options,
             timeout=_COMMAND_TIMEOUT + count * _INVITATION_TIMEOUT,
         )
         files = [self.folder / line for line in written.splitlines()]  # in the order of the key server's journal
-        return [Invitation.from_text(path.read_text(encoding="utf-8")) for path in files]
+        found = [Invitation.from_text(path.read_text(encoding="utf-8")) for path in files]
+        addresses = [each.address for each in self._collecting]
+        return [
+            replace(each, aggregation_server=addresses[number % len(addresses)]) for number, each in enumerate(found)
+        ]
 
     def run(self, *arguments: str | Path, timeout: float = _COMMAND_TIMEOUT) -> str:
         """Run a command of `reticent` on the key server's machine; returns its output.
@@ -177,14 +210,14 @@ class ServerPair:
         return run.stdout
 
     def move_clocks(self, instant: dt.datetime) -> None:
-        """Move both simulated clocks forward. A server that is not running starts at this instant."""
-        for process in self.both:
+        """Move all simulated clocks forward. A server that is not running starts at this instant."""
+        for process in self.processes:
             process.move_clock(instant)
 
     def kill(self) -> None:
         """Kill the servers that run."""
-        with contextlib.ExitStack() as stack:  # both, whatever happens
-            for process in self.both:
+        with contextlib.ExitStack() as stack:  # all, whatever happens
+            for process in self.processes:
                 if process.is_running:
                     stack.callback(process.kill)
 
@@ -193,23 +226,36 @@ class ServerPair:
             *(*self._keys_program, "keys", "serve", "--folder", self.keys_folder, "--certs", self.certs),
             *("--phones", self.enrolment.address, "--decisions", self.deciding.address),
             *("--passphrase-file", self._passphrase_file, "--key-bits", str(self._key_bits), "--simulation"),
-            *(*_clock_options(self.keys), *self._keys_options),
+            *("--metrics", "127.0.0.1:0"),
+            *(*_clock_options(self.keys), *self._keys_options, *self._database_options),
+            *(("--standby",) if self._database_options else ()),  # PostgreSQL may notice a kill after the next start
         ]
 
-    def _aggregation_command(self) -> list[str | Path]:
+    def _aggregation_command(self, number: int) -> list[str | Path]:
+        process = self.aggregation_servers[number]
         return [
-            *(*self._aggregation_program, "agg", "serve", "--folder", self.database.parent, "--certs", self.certs),
-            *("--phones", self.collecting.address, "--analysts", self.counting.address),
+            *(
+                *self._aggregation_program,
+                "agg",
+                "serve",
+                "--folder",
+                self.folder / process.name,
+                "--certs",
+                self.certs,
+            ),
+            *("--phones", self._collecting[number].address),
+            *("--analysts", self._counting[number].address),
             *("--key-server", self.deciding.address, "--identity", self.identity.hex(), "--simulation"),
-            *(*_clock_options(self.aggregation), *self._aggregation_options),
+            *("--metrics", "127.0.0.1:0"),
+            *(*_clock_options(process), *self._aggregation_options, *self._database_options),
         ]
 
 
 @contextlib.contextmanager
 def launched(servers: ServerPair) -> Iterator[ServerPair]:
-    """Start both servers, and kill them in the end. Both serve when the context begins."""
+    """Start all servers, and kill them in the end. All serve when the context begins."""
     with servers:
-        for process in servers.both:
+        for process in servers.processes:
             process.start()
         yield servers
 

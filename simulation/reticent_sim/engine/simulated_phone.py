@@ -27,21 +27,33 @@ from reticent_client.counting.session import Round
 from reticent_client.errors import NotJoined
 from reticent_sim.engine.faults import FullDiskStore, Moment, PhoneFaults, PhoneNetwork, SkewedClock
 from reticent_sim.engine.malice import Experience, MaliciousPhone
-from reticent_sim.engine.messages import Contributed
+from reticent_sim.engine.measured_servers import MeasuredAdService
+from reticent_sim.engine.messages import Contributed, Published
 from reticent_sim.engine.scenario import PhoneSettings
-from reticent_sim.world.world import APP, World
+from reticent_sim.engine.times import START, order_of
+from reticent_sim.engine.trace import Event
+from reticent_sim.engine.usage import CpuMeter
+from reticent_sim.world.people import Day
+from reticent_sim.world.world import APP, UserSearch, World
 
 __all__ = ["SimulatedPhone", "SimulatedTime", "is_acknowledged"]
+
+READER = "simulation"
+"""The trusted app of a phone with a wrong clock."""
 
 _NOT_ACKNOWLEDGED = {ContributionState.STORED, ContributionState.REFUSED}
 
 
 class SimulatedTime:
-    """The clock of a worker, and its present day, step and round of counting."""
+    """The clock of a worker, and its present day, step and round of counting.
+
+    It also has the CPU time of the people, which is no cost of phones.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.moment = Moment(0, 0)
+        self.people_cpu = CpuMeter()
 
 
 class SimulatedPhone:
@@ -75,10 +87,8 @@ class SimulatedPhone:
         malice: str | None,
     ) -> None:
         self.number = number
-        self.released: dict[int, list[str | None]] = {}
-        """The released context of each step, by day."""
-        self.lived: dict[int, list[str | None]] = {}
-        """The real ones."""
+        self.latest: Published | None = None
+        """The step that it has published last."""
         self.faults = faults
         self.done_with: str | None = ""
         """The query for which the phone has done what it can; None if that was to fetch decisions; at first neither."""
@@ -88,19 +98,23 @@ class SimulatedPhone:
         self._schedule = schedule
         self._ads = ads
         self._rng = seeded(settings.seed, "phone", number)
-        self._step: asyncio.Future[Step] | None = None
-        self._prepared: dict[bytes, Query] = {}
+        self._today: tuple[int, Day, list[UserSearch]] | None = None
+        self._awaited: asyncio.Future[None] | None = None
+        self._new: list[tuple[Event, Published]] = []
+        self._reported: str | None = None
         self._clock: Clock = time.clock
+        self._is_skewed = any(each.kind == "skew" for each in faults.faults)
         self._store = store
         if faults:
-            self._clock = SkewedClock(time.clock, lambda: faults.skew(time.moment))
-            self._store = FullDiskStore(store, lambda: faults.is_full(time.moment))
+            self._clock = SkewedClock(time.clock, self._skew)
+            self._store = FullDiskStore(store, self._is_full)
         self.malicious: MaliciousPhone | None = None
         """Its malice, if any."""
         self._servers: Callable[[Invitation], Servers] = network.servers
         if malice is not None:
             self.malicious = MaliciousPhone(malice, number, self._store, seed=settings.seed, servers=network.servers)
             self._servers = self.malicious.servers
+        self._traffic = network.traffic
         self._phone: Phone | None = None
         self._open = contextlib.AsyncExitStack()
 
@@ -116,14 +130,17 @@ class SimulatedPhone:
             on_step=self._on_step,
             clock=self._clock,
             rng=self._rng,
-            noise=self._noise,
+            noise=self._generator,
             simulation=True,
             polling=False,
             servers=self._servers,
+            ad_service=partial(MeasuredAdService, traffic=self._traffic),
             zone=dt.UTC,
             first_day=True,
         )
         await self._open.enter_async_context(self._phone)
+        if self._is_skewed:
+            self._phone.apps.add(READER, trusted=True)  # the stream then holds what the mask reads at each step
         return self
 
     async def switch_off(self) -> None:
@@ -145,7 +162,7 @@ class SimulatedPhone:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether its mask decides each step: its clock is right, and its disk is not full."""
+        """Whether its clock is right, and its disk is not full."""
         moment = self._time.moment
         return not self.faults.skew(moment) and not self.faults.is_full(moment)
 
@@ -161,24 +178,59 @@ class SimulatedPhone:
             await self.phone.counting.leave()
         await self.switch_off()
 
+    def lived(self, day: int) -> Day:
+        """The contexts of its user on a day."""
+        return self._day(day)[1]
+
+    def searches(self, day: int) -> list[UserSearch]:
+        """The searches of its user on a day."""
+        return self._day(day)[2]
+
+    def _day(self, day: int) -> tuple[int, Day, list[UserSearch]]:
+        """A day, kept until another one is needed: the cache of the world is too small for many phones."""
+        if self._today is None or self._today[0] != day:
+            with self._time.people_cpu.running():
+                self._today = day, self._world.person(self.number).day(day), self._world.searches(self.number, day)
+        return self._today
+
     def sense(self, day: int, step: int) -> None:
         """Let the phone read where its user is; a phone that is off reads nothing."""
-        if day not in self.lived:
-            self.lived[day] = self._world.person(self.number).day(day)
-            self.released[day] = [None] * len(self.lived[day])
-        if self.is_on:
-            if self._schedule is not None or self._ads is not None:
-                self._draw("coins", day, step)
-            self._step = asyncio.get_running_loop().create_future()
-            self.phone.sense(self.lived[day][step])
+        if not self.is_on:
+            return
+        if self._schedule is not None or self._ads is not None:
+            self._draw("coins", day, step)
+        if self._schedule is not None and not self._is_skewed and self.is_reliable:
+            self._awaited = asyncio.get_running_loop().create_future()
+        self.phone.sense(self.lived(day)[step])
 
-    async def decided(self, day: int, step: int) -> str | None:
-        """The context that the phone releases at the step, once it has decided."""
+    async def decided(self, day: int, step: int) -> None:
+        """Return when the phone has published the step.
+
+        A phone whose clock is wrong at times publishes by its own time, and one with a full disk nothing: neither is
+        awaited.
+        """
         if self.is_on and self._schedule is None:
-            self.released[day][step] = self.lived[day][step]
-        elif self.is_on and self.is_reliable and self._step is not None:
-            self.released[day][step] = (await self._step).context
-        return self.released[day][step]
+            context = self.lived(day)[step]
+            self._publish(Published(day, step, context, context))
+        elif self._awaited is not None:
+            await self._awaited
+            self._awaited = None
+
+    def released_at(self, day: int, step: int) -> str | None:
+        """The context that the phone has released at a step, by its own clock; None unless that was the last step."""
+        latest = self.latest
+        return latest.context if latest is not None and latest[:2] == (day, step) else None
+
+    def outcome(self, day: int, step: int) -> str:
+        """The outcome of a step: missing, suppressed or released."""
+        if self.lived(day)[step] is None or not self.is_on:
+            return "missing"
+        return "suppressed" if self.released_at(day, step) is None else "released"
+
+    def take_published(self) -> list[tuple[Event, Published]]:
+        """The steps that it has published since the last call, in order, with their events."""
+        new, self._new = self._new, []
+        return new
 
     async def prefetch(self, query: str) -> None:
         """Request ads for the present situation."""
@@ -193,8 +245,10 @@ class SimulatedPhone:
         """Let the user click on an ad."""
         await self._store.transact(partial(self.phone.clicked, APP, showing))
 
-    async def round(self, query: str | None) -> tuple[Round | None, list[Contributed]]:
-        """A round of counting, and the contributions that the phone has made in it; without a query for decisions.
+    async def round(self, query: Query | None) -> tuple[Round | None, list[Contributed]]:
+        """A round of counting, and the contribution that the phone has made; without a query for decisions.
+
+        The contribution is returned once; after a crash of the worker once more.
 
         Raises:
             OSError: Its disk is full. The phone tries again in its next round.
@@ -202,24 +256,17 @@ class SimulatedPhone:
         self._draw("choice", self._time.moment.day)  # of the views that count
         done = await self.phone.counting.round(announcements=query is not None)
         if done is None or not done.failures:
-            self.done_with = query
-        if done is None:
-            return None, []
-        records = {record.query: record for record in done.contributions}
-        made = [
-            self._contributed(self._prepared.pop(digest), records[digest].cohort)
-            for digest in [*self._prepared]
-            if digest in records
-        ]
+            self.done_with = None if query is None else query.id
+        if done is None or query is None or self._reported == query.id:
+            return done, []
+        made = [self._contributed(query, each.cohort) for each in done.contributions if each.id == query.id]
+        self._reported = query.id if made else self._reported
         return done, made
 
     @property
     def spent(self) -> Cost:
-        """The budget that is spent or reserved."""
-        participant = None if self._phone is None else self._phone.counting.participant
-        if participant is None:
-            return Cost(0.0, 0.0)
-        entries = participant.ledger.entries(subject=self._store.phone)
+        """The budget that is spent or reserved, also if the phone is off or has left."""
+        entries = self._store.ledger(self._settings.budget).entries(subject=self._store.phone)
         return Cost(sum(each.cost.epsilon for each in entries), sum(each.cost.delta for each in entries))
 
     def has_sent(self, query: str) -> bool:
@@ -237,21 +284,30 @@ class SimulatedPhone:
         participant = self.phone.counting.participant
         assert participant is not None  # noqa: S101  # it has contributed
         others = [each for each in participant.records.within(LIVE, query.account) if each.query != query.digest]
-        values = query.fit(values_of(query, self._found(query)), used=sum((each.norms for each in others), Norms(0, 0)))
+        found = np.array(values_of(query, self._found(query)))
+        counted = query.steps(found, np.arange(query.size))
+        values = query.fit(found, used=sum((each.norms for each in others), Norms(0, 0)))
         noise = query.share(self._generator(query))
         kind = None if self.malicious is None else self.malicious.kind
-        return Contributed(self.number, query.id, cohort, np.asarray(values), np.asarray(noise), kind)
+        return Contributed(self.number, query.id, cohort, counted, values, np.asarray(noise), kind)
+
+    def _skew(self) -> dt.timedelta:
+        """The time by which the phone's clock is ahead, when it looks."""
+        self.faults.apply(self._time.moment, "skew")
+        return self.faults.skew(self._time.moment)
+
+    def _is_full(self) -> bool:
+        """Whether the disk is full, when the phone writes."""
+        self.faults.apply(self._time.moment, "full")
+        return self.faults.is_full(self._time.moment)
 
     def _found(self, query: Query) -> Mapping[str, float] | None:
         found = None if self.phone.ads is None else self.phone.ads.counters(query)
         return self._counters(query) if found is None else found
 
     def _counters(self, _query: Query) -> Mapping[str, float]:
-        return self._world.counters(self.number, self._time.moment.day)
-
-    def _noise(self, query: Query) -> np.random.Generator:
-        self._prepared[query.digest] = query
-        return self._generator(query)
+        with self._time.people_cpu.running():
+            return self._world.counters(self.number, self._time.moment.day)
 
     def _generator(self, query: Query) -> np.random.Generator:
         return seeded(self._settings.seed, "noise", self.number, query.id)
@@ -262,8 +318,22 @@ class SimulatedPhone:
         self._rng.bit_generator.state = stream.bit_generator.state
 
     def _on_step(self, step: Step) -> None:
-        if self._step is not None and not self._step.done():
-            self._step.set_result(step)
+        day = (step.date - START.date()).days
+        self._publish(Published(day, step.step, step.context, self._read(day, step)))
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
+
+    def _read(self, day: int, step: Step) -> str | None:
+        """The context that the mask read for a step: with a wrong clock, it is that of another time."""
+        mask = self.phone.mask
+        if mask is not None and mask.raw.last is not None:
+            return Step.decode(mask.raw.last[1]).context
+        return self.lived(day)[step.step]
+
+    def _publish(self, published: Published) -> None:
+        self.latest = published
+        text = f"step {published.day}, {published.step}: {published.context}"
+        self._new.append((Event(order_of(self._time.clock.now()), self.number, text), published))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ import numpy as np
 
 from reticent.privacy import Query, QueryBurnt
 from reticent.rates import RateTable
+from reticent.storage.databases import has_password, schemas
 from reticent_analyst.cohort_odds import no_release
 from reticent_analyst.errors import LevelBurnt
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.backends import BackendName, backend_of
-from reticent_sim.engine.coordinator import Coordinator, default_workers
+from reticent_sim.engine.coordinator import Coordinator
 from reticent_sim.engine.count_outcome import CountOutcome
 from reticent_sim.engine.exactness import WILD
 from reticent_sim.engine.faults import Fault, FaultSchedule, ProcessOutcome
-from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
+from reticent_sim.engine.malice import DecidedCount, collusions, findings
 from reticent_sim.engine.messages import CostReport, LiveReport, MaskLeakage
 from reticent_sim.engine.observer import TOLERANCE
 from reticent_sim.engine.questions import check_questions
@@ -33,12 +35,16 @@ from reticent_sim.engine.servers import RETICENT
 from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import STEPS, instant_of
 from reticent_sim.engine.trace import Trace
+from reticent_sim.engine.usage import TotalUsage, peak_memory
+from reticent_sim.engine.worker_pool import default_workers
 from reticent_sim.world.outcomes import AdDay, rates_progress
 from reticent_sim.world.rate_tables import combined
 
 __all__ = ["FAULTS_FILE", "RUN_FILE", "TRACE_FILE", "Run", "simulate"]
 
 RUN_FILE, TRACE_FILE, FAULTS_FILE = "run.json", "trace.txt", "faults.jsonl"
+SCHEMAS = {"reticent_agg", "reticent_keys"}
+"""The schemas of the servers in a PostgreSQL database."""
 LEVEL = 0.95
 """The level of intervals."""
 UNLIKELY = 1e-4
@@ -84,7 +90,7 @@ class Run:
 
 def simulate(
     scenario: Scenario,
-    out: Path | None = None,
+    out: str | Path | None = None,
     *,
     engine: BackendName = "local",
     workers: int | None = None,
@@ -104,15 +110,21 @@ def simulate(
         show: Called with the state of the run whenever it changes.
 
     Raises:
-        ValueError: The folder is not empty, or a file of the scenario is wrong.
+        ValueError: The folder or the database is not empty, or a file of the scenario is wrong.
+        MissingExtra: PostgreSQL needs the extra `postgres`.
         WorkerDied: A worker died.
     """
-    workers = min(scenario.phones, default_workers() if workers is None else workers)
-    if workers < 1:
-        raise ValueError(f"a simulation needs at least one worker: got {workers}")
+    workers = default_workers() if workers is None else workers
+    if type(workers) is not int or workers < 1:
+        raise ValueError(f"workers must be a whole number from 1: got {workers!r}")
+    workers, out = min(scenario.phones, workers), None if out is None else Path(out)
     check_questions(scenario)
     schedule = scenario.schedule() if faults is None else faults
-    schedule.check(phones=scenario.phones, days=scenario.days, workers=workers)
+    schedule.check(
+        phones=scenario.phones, days=scenario.days, workers=workers, aggregation_servers=scenario.aggregation_servers
+    )
+    if scenario.database is not None:
+        _check_database(scenario.database)
     with _folder(out) as folder:
         (folder / FAULTS_FILE).write_text(schedule.to_text(), encoding="utf-8")
         trace = Trace(folder / TRACE_FILE)
@@ -141,7 +153,7 @@ class _Simulation:
     def __init__(self, scenario: Scenario, schedule: FaultSchedule) -> None:
         self._scenario, self._schedule = scenario, schedule
         self._world = scenario.world
-        self._began = time.monotonic()
+        self._began, self._cpu_before = time.monotonic(), time.process_time()
         self._days: list[dict[str, Any]] = []
         self._rates: list[dict[str, Any]] = []
 
@@ -170,8 +182,11 @@ class _Simulation:
         masks = coordinator.measure()
         measured = coordinator.processes if sys.platform == "linux" else []
         memory = {process.name: process.peak_memory() for process in measured}
-        cpu = {process.name: process.cpu_seconds() for process in measured}
-        costs = coordinator.finish()
+        cpu = sum(process.cpu_seconds() for process in measured)
+        costs, usage = coordinator.finish(), coordinator.usage
+        memory = {"coordinator": peak_memory()} | memory
+        own_cpu = usage.other_cpu + time.process_time() - self._cpu_before
+        decided = [DecidedCount(each.progress, each.release) for each in coordinator.outcomes]
         return {
             "format": "reticent-run",
             "version": 1,
@@ -186,9 +201,12 @@ class _Simulation:
             "level": LEVEL,
             "rates": self._rates,
             "budget": _budget(scenario, costs),
-            "cost": _cost(scenario, costs, memory, cpu, coordinator.outcomes),
-            "faults": _faults(self._schedule, coordinator.faulted),
-            "malice": [asdict(each) for each in _findings(costs, coordinator.outcomes)],
+            "cost": _cost(costs, usage, memory, coordinator.outcomes, server_cpu=cpu, own_cpu=own_cpu),
+            "faults": _faults(self._schedule, coordinator.faulted, coordinator.applied),
+            "malice": [asdict(each) for each in findings(usage.experiences, decided)],
+            "collusions": [
+                asdict(each) | {"covered": each.is_covered} for each in collusions(usage.experiences, decided)
+            ],
             "failures": dict(sorted(coordinator.failures.items())),
             "problems": list(_problems(scenario, masks, coordinator.outcomes, faults=bool(self._schedule.faults))),
         }
@@ -206,10 +224,14 @@ def _folder(out: Path | None) -> Iterator[Path]:
     yield out.resolve()
 
 
-def _findings(costs: Sequence[CostReport], outcomes: Sequence[CountOutcome]) -> list[MaliceFinding]:
-    """The findings about malicious phones."""
-    experiences = sorted((each for cost in costs for each in cost.malicious), key=lambda each: each.phone)
-    return findings(experiences, [DecidedCount(each.progress, each.release) for each in outcomes])
+def _check_database(database: str) -> None:
+    """Refuse a database that holds the data of a server, and an address that the run's files must not show."""
+    if has_password(database):
+        raise ValueError("the address of the database holds a password: put it into a password file or PGPASSWORD")
+    if found := sorted(schemas(database) & SCHEMAS):
+        raise ValueError(
+            f"the database already has the schema {found[0]}: make a new one with createdb, and state its address"
+        )
 
 
 def _day(day: int, reports: Sequence[LiveReport], ads: AdDay | None) -> dict[str, Any]:
@@ -257,6 +279,7 @@ def _mask(measured: MaskLeakage, delta: float) -> dict[str, Any]:
             "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
         },
         "breaches": measured.breaches,
+        "forbidden": measured.forbidden,
         "strayed": measured.strayed,
     }
 
@@ -289,9 +312,12 @@ def _count(outcome: CountOutcome) -> dict[str, Any]:
     }
 
 
-def _faults(schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome]) -> list[dict[str, Any]]:
-    """All faults of the run; those of processes and of their disks with what came of them."""
+def _faults(
+    schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome], of_phones: AbstractSet[Fault]
+) -> list[dict[str, Any]]:
+    """All faults of the run, and whether they took effect; those of processes and of their disks with the outcome."""
     found: dict[Fault, list[str]] = {}
+    applied = {*of_phones, *(each.fault for each in outcomes if each.is_applied)}
     for each in outcomes:
         found.setdefault(each.fault, []).append(each.outcome)
     return [
@@ -301,6 +327,7 @@ def _faults(schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome]) -> list
             "kind": fault.kind,
             "target": fault.target,
             "steps": 0 if fault.phase is not None else fault.steps,
+            "applied": fault in applied,
             "outcome": ", then ".join(dict.fromkeys(found.get(fault, ()))),
         }
         for fault in schedule.faults
@@ -309,33 +336,45 @@ def _faults(schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome]) -> list
 
 def _budget(scenario: Scenario, costs: Sequence[CostReport]) -> dict[str, Any]:
     limit = scenario.phone_settings.budget
-    spent = [epsilon for cost in costs for epsilon, _ in cost.spent]
+    spent, deltas = zip(*(each for cost in costs for each in cost.spent), strict=True)
     return {
         "epsilon": limit.epsilon,
         "delta": limit.delta,
         "spent_epsilon_mean": sum(sorted(spent)) / len(spent),
         "spent_epsilon_max": max(spent),
+        "spent_delta_max": max(deltas),
     }
 
 
 def _cost(
-    scenario: Scenario,
     costs: Sequence[CostReport],
+    usage: TotalUsage,
     memory: Mapping[str, int],
-    cpu: Mapping[str, float],
     outcomes: Sequence[CountOutcome],
+    *,
+    server_cpu: float,
+    own_cpu: float,
 ) -> dict[str, Any]:
-    """The cost of the phones on average, and of the processes in all."""
-    phones = scenario.phones
-    cpu_phones = sum(cost.cpu_seconds for cost in costs)
+    """The cost of the phones on average, and of the processes in all.
+
+    Args:
+        costs: Of the workers.
+        usage: Of the phones.
+        memory: The most bytes that each process held.
+        outcomes: The outcomes of all queries.
+        server_cpu: CPU seconds of the servers.
+        own_cpu: CPU seconds of the simulation itself: the people, policies, an adversary's beliefs and the coordinator.
+    """
+    phones = sum(len(cost.spent) for cost in costs)
     contributed = sum(each.acknowledged for each in outcomes)
     return {
         "phones": phones,
-        "cpu_ms": 1000 * cpu_phones / phones,
-        "server_cpu_ms": 1000 * sum(cpu.values()) / phones,
-        "calls": sum(cost.calls for cost in costs) / phones,
-        "bytes_sent": sum(cost.bytes_sent for cost in costs) / phones,
-        "bytes_received": sum(cost.bytes_received for cost in costs) / phones,
+        "cpu_ms": 1000 * usage.phones_cpu / phones,
+        "server_cpu_ms": 1000 * server_cpu / phones,
+        "simulation_cpu_ms": 1000 * own_cpu / phones,
+        "calls": usage.calls / phones,
+        "bytes_sent": usage.bytes_sent / phones,
+        "bytes_received": usage.bytes_received / phones,
         "store_bytes": sum(cost.store_bytes for cost in costs) / phones,
         "memory_mb": {"workers": sum(cost.memory for cost in costs) / 1e6}
         | {name: size / 1e6 for name, size in memory.items()},
@@ -357,6 +396,8 @@ def _problems(
     for each in masks:
         if each.check in CHECKS and CHECKS[each.check].private and each.largest > scenario.delta + TOLERANCE:
             yield f"the check {each.check} let a belief rise by {each.largest:.6g}: more than delta = {scenario.delta}"
+        if each.forbidden:
+            yield f"the check {each.check} must suppress {each.forbidden} of the contexts that phones released"
     for outcome in outcomes:
         if outcome.exact is False:
             yield f"the release of {outcome.query.id!r} is not the sum of what the phones contributed"

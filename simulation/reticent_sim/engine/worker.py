@@ -7,23 +7,19 @@ import contextlib
 import datetime as dt
 import logging
 import os
-import resource
 import signal
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from reticent.clock import ManualClock
 from reticent.protocol.invitation import Invitation
-from reticent.randomness import seeded
 from reticent_client import AdSettings, PhoneStore
 from reticent_client.ads.service import AdService
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.engine.faults import Moment, PhoneNetwork
+from reticent_sim.engine.faults import Fault, Moment, PhoneNetwork
 from reticent_sim.engine.measured_servers import Traffic
 from reticent_sim.engine.messages import (
     ComputePolicies,
@@ -34,6 +30,7 @@ from reticent_sim.engine.messages import (
     Live,
     LiveReport,
     Measure,
+    Published,
     RoundReport,
     Setup,
     Start,
@@ -45,6 +42,8 @@ from reticent_sim.engine.scenario import NO_CHECK
 from reticent_sim.engine.simulated_phone import SimulatedPhone, SimulatedTime, is_acknowledged
 from reticent_sim.engine.times import START, instant_of, order_of
 from reticent_sim.engine.trace import Event
+from reticent_sim.engine.usage import CpuMeter, Reported, Usage, peak_memory
+from reticent_sim.engine.worker_clock import WorkerClock, within
 from reticent_sim.world.outcomes import Request
 
 __all__ = ["PhoneWorker"]
@@ -57,6 +56,8 @@ REACHED_WITHIN = 30.0
 """Real seconds in which a server that runs must be reached."""
 AT_A_TIME = 64
 """Phones that call the servers at the same time."""
+CRASH_AFTER = 0.005
+"""Real seconds after which a worker dies that crashes in a round: further rounds have begun."""
 BEFORE = dt.timedelta(seconds=5)
 """The time before a step at which the phones read where their users are."""
 
@@ -78,19 +79,20 @@ class PhoneWorker:
         self._settings = setup.scenario.phone_settings
         self._malice = setup.scenario.malice
         self._policies = Policies(setup.folder / "policies", self._world, setup.scenario.delta)
-        self._clock = ManualClock(START - BEFORE)
+        self._clock = WorkerClock(START - BEFORE)
         self._time = SimulatedTime(self._clock)
         self._runner = asyncio.Runner()
         self._open = contextlib.AsyncExitStack()
         self._phones: dict[int, SimulatedPhone] = {}
         self._invitations: dict[int, Invitation] = {}
-        self._servers: Servers | None = None
+        self._servers: dict[int, Servers] = {}  # by the number of the aggregation server
         self._ad_service: AdService | None = None
         self._traffic = Traffic()
-        self._began = time.process_time()
+        self._cpu = CpuMeter()  # of requests to phones, and of the people in them
+        self._reported_cpu = 0.0
         self._handlers: dict[type, Callable[[Any], Any]] = {
             ComputePolicies: self._compute_policies,
-            Crash: lambda _: os.kill(os.getpid(), signal.SIGKILL),
+            Crash: lambda _: _die(),
             Start: self._in_loop(self._start),
             Live: self._in_loop(self._live),
             TakeRounds: self._in_loop(self._take_rounds),
@@ -98,9 +100,26 @@ class PhoneWorker:
             Finish: self._in_loop(self._finish),
         }
 
-    def __call__(self, request: Any) -> Any:
-        """The reply to a request."""
-        return self._handlers[type(request)](request)
+    def __call__(self, request: Any) -> Reported:
+        """The reply to a request, and what it has taken."""
+        return Reported(self._handlers[type(request)](request), self._usage())
+
+    def _usage(self) -> Usage:
+        """The usage since the last report."""
+        before, self._reported_cpu = self._reported_cpu, time.process_time()
+        people, phones = self._time.people_cpu, self._cpu.seconds - self._time.people_cpu.seconds
+        experiences = [each.malicious.take_experience() for each in self._phones.values() if each.malicious is not None]
+        usage = Usage(
+            phones_cpu=phones,
+            other_cpu=self._reported_cpu - before - phones,
+            calls=self._traffic.calls,
+            bytes_sent=self._traffic.sent,
+            bytes_received=self._traffic.received,
+            experiences=tuple(each for each in experiences if each is not None),
+        )
+        self._cpu.seconds = people.seconds = 0.0
+        self._traffic.calls = self._traffic.sent = self._traffic.received = 0
+        return usage
 
     def _in_loop(self, work: Callable[[Any], Coroutine[Any, Any, Result]]) -> Callable[[Any], Result]:
         def run(request: Any) -> Result:
@@ -109,7 +128,8 @@ class PhoneWorker:
             async def until_done() -> None:  # without a result: the runner formats its task, which may be long
                 results.append(await work(request))
 
-            self._runner.run(until_done())
+            with self._cpu.running():
+                self._runner.run(until_done())
             return results[0]
 
         return run
@@ -124,19 +144,22 @@ class PhoneWorker:
         self._invitations = {number: Invitation.from_text(text) for number, text in request.invitations.items()}
         store = PhoneStore(self._setup.folder / f"phones-{self._setup.number}.db")
         self._open.callback(store.close)
+        self._clock.store = store
         # These keep the channels open for all phones.
-        for invitation in [*self._invitations.values()][:1]:
-            self._servers = await self._open.enter_async_context(Servers(invitation))
+        for phone, invitation in self._invitations.items():
+            number = phone % self._scenario.aggregation_servers
+            if number not in self._servers:
+                self._servers[number] = await self._open.enter_async_context(Servers(invitation))
         if request.ad_service is not None:
             service = AdService(request.ad_service, self._authority.read_bytes())
             self._ad_service = await self._open.enter_async_context(service)
         for number in self._setup.phones:
             self._phones[number] = self._phone(number, store, request.ad_service)
         await self._reach_servers()
-        return LiveReport(await self._switch())
+        return LiveReport(await self._switch(), applied=self._take_applied())
 
     def _phone(self, number: int, store: PhoneStore, ad_service: str | None) -> SimulatedPhone:
-        faults = self._setup.faults.of_phone(number)
+        faults = self._setup.faults.of_phone(number, self._scenario.aggregation_servers)
         has_mask = self._scenario.check != NO_CHECK
         routine = self._world.person(number).routine
         return SimulatedPhone(
@@ -167,13 +190,19 @@ class PhoneWorker:
         starting = []
         for phone in self._phones.values():
             faults = phone.faults
+            if faults.is_off(moment):
+                faults.apply(moment, "absent")
             if faults.leaves == moment and phone.is_on:
+                faults.apply_move("leave")
                 await phone.leave()
                 events.append(Event(order, phone.number, "left"))
             elif faults.is_off(moment) and phone.is_on:
                 await phone.switch_off()
                 events.append(Event(order, phone.number, "off"))
-            elif not faults.is_off(moment) and not faults.is_full(moment) and not phone.is_on:
+            elif not phone.is_on and not faults.is_off(moment) and faults.is_full(moment):
+                faults.apply(moment, "full")
+            elif not phone.is_on and not faults.is_off(moment):
+                faults.apply_move("join")
                 starting.append(phone)
                 events.append(Event(order, phone.number, "on"))
         await self._all(self._switch_on(phone) for phone in starting)
@@ -187,17 +216,19 @@ class PhoneWorker:
     async def _reach_servers(self) -> None:
         """Wait until the servers that run can be reached: after a restart, gRPC takes some time."""
         moment = self._time.moment
-        async with _within(REACHED_WITHIN, "no connection to the servers"):
-            if self._servers is not None and self._setup.faults.runs("keys", moment):
-                await self._servers.wait_for_key_server()
-            if self._servers is not None and self._setup.faults.runs("aggregation", moment):
-                await self._servers.wait_for_aggregation_server()
+        async with within(REACHED_WITHIN, "no connection to the servers"):
+            for number, servers in self._servers.items():
+                if self._setup.faults.runs("keys", moment):
+                    await servers.wait_for_key_server()
+                if self._setup.faults.runs("aggregation", moment, number):
+                    await servers.wait_for_aggregation_server()
             if self._ad_service is not None and self._setup.faults.runs("ads", moment):
                 await self._ad_service.wait()
 
     async def _live(self, request: Live) -> LiveReport:
         events: list[Event] = []
         requests: list[Request] = []
+        published: dict[int, list[Published]] = {}
         total = Counter[str]()
         for step in range(request.first, request.end):
             self._time.moment = Moment(request.day, step)
@@ -205,10 +236,12 @@ class PhoneWorker:
             await self._reach_servers()
             events += await self._switch()
             phones = list(self._phones.values())
-            events += await self._decide(phones, request.day, step, total)
+            await self._decide(phones, request.day, step)
+            events += self._take_published(published)
+            total.update(phone.outcome(request.day, step) for phone in phones)
             if self._scenario.ads:
                 events += await self._show_ads(phones, request.day, step, requests, total)
-        steps = slice(request.first, request.end)
+            await self._clock.move_to(instant_of(request.day, step) + BEFORE)  # whether anyone has searched or not
         return LiveReport(
             events,
             released=total["released"],
@@ -217,26 +250,33 @@ class PhoneWorker:
             requests=requests,
             shown=total["shown"],
             clicks=total["clicks"],
-            streams={
-                number: phone.released[request.day][steps]
-                for number, phone in self._phones.items()
-                if number < request.measured
-            },
+            published=published,
+            applied=self._take_applied(),
         )
 
-    async def _decide(self, phones: Sequence[SimulatedPhone], day: int, step: int, total: Counter[str]) -> list[Event]:
+    async def _decide(self, phones: Sequence[SimulatedPhone], day: int, step: int) -> None:
         """Let the masks decide a step."""
         instant = instant_of(day, step)
         for phone in phones:
             phone.sense(day, step)
         await self._clock.move_to(instant)
-        async with _within(TIMEOUT, "not all phones have decided a step"):
-            released = [await phone.decided(day, step) for phone in phones]
-        for phone, context in zip(phones, released, strict=True):
-            missing = phone.lived[day][step] is None or not phone.is_on
-            total["missing" if missing else "suppressed" if context is None else "released"] += 1
-        order = order_of(instant)
-        return [Event(order, phone.number, f"step {context}") for phone, context in zip(phones, released, strict=True)]
+        async with within(TIMEOUT, "not all phones have decided a step"):
+            for phone in phones:
+                await phone.decided(day, step)
+
+    def _take_published(self, published: dict[int, list[Published]]) -> list[Event]:
+        """The events of all steps that were published since the last call; those of measured phones are reported."""
+        events: list[Event] = []
+        for number, phone in self._phones.items():
+            new = phone.take_published()
+            events += [event for event, _ in new]
+            if number in self._setup.measured:
+                published.setdefault(number, []).extend(each for _, each in new)
+        return events
+
+    def _take_applied(self) -> frozenset[Fault]:
+        """The faults of phones that have taken effect since the last report."""
+        return frozenset(each for phone in self._phones.values() for each in phone.faults.take_applied())
 
     async def _show_ads(
         self,
@@ -250,9 +290,9 @@ class PhoneWorker:
         searching = [
             (phone, search.query)
             for phone in phones
-            if phone.is_on and phone.is_reliable and phone.faults.reaches("ads", Moment(day, step))
-            for search in self._world.searches(phone.number, day)
-            if search.step == step
+            if phone.is_on and phone.is_reliable
+            for search in phone.searches(day)
+            if search.step == step and phone.faults.reaches("ads", Moment(day, step))
         ]
         if not searching:
             return []
@@ -261,13 +301,14 @@ class PhoneWorker:
         showing = [asyncio.create_task(phone.show_ad(query, arrived)) for phone, query in searching]
         await asyncio.sleep(0)
         await self._clock.move_to(arrived + BEFORE)
-        async with _within(TIMEOUT, "not all apps have their ads"):
+        async with within(TIMEOUT, "not all apps have their ads"):
             shown = [await each for each in showing]
         events, clicks = [], []
         for (phone, query), ad in zip(searching, shown, strict=True):
-            label = phone.released[day][step]
+            label = phone.released_at(day, step)
             requests.append(Request(phone.number, day, step, query, None if label == UNKNOWN else label))
-            clicked = ad is not None and self._world.clicks(phone.number, day, step, ad.id)
+            with self._time.people_cpu.running():
+                clicked = ad is not None and self._world.clicks(phone.number, day, step, ad.id)
             if ad is not None and clicked:
                 clicks.append(phone.click(ad.showing))
             text = f"ad {None if ad is None else ad.id}{' clicked' * clicked}"
@@ -281,12 +322,15 @@ class PhoneWorker:
         self._time.moment = request.moment
         await self._clock.move_to(request.now)
         await self._reach_servers()
+        query = None if request.query is None else request.query.id  # decisions are due without one
         due = [
             phone
             for phone in self._phones.values()
-            if _has_work(phone, request.query) and not self._is_absent(phone, request.query)
+            if phone.is_on and phone.done_with != query and not self._scenario.is_absent(phone.number, query)
         ]
         present = [phone for phone in due if not phone.faults.is_absent(request.moment)]
+        for phone in {*due} - {*present}:
+            phone.faults.apply(request.moment, "absent", "slow")
         for phone in present:
             if phone.malicious is not None:
                 phone.malicious.overhear(request.overheard)
@@ -299,43 +343,44 @@ class PhoneWorker:
                 failures[f"no round of counting: {error.strerror}"] += 1
                 return None, []
 
+        if request.crash:
+            await self._all(round_of(phone) for phone in present[: -(-len(present) // 2)])
+            asyncio.get_running_loop().call_later(CRASH_AFTER, _die)
+            await self._all(round_of(phone) for phone in present)
+            _die()
         rounds = await self._all(round_of(phone) for phone in present)
-        events, contributed, acknowledged = [], [], []
+        published: dict[int, list[Published]] = {}
+        events, contributed, acknowledged = self._take_published(published), [], []
         for phone, (done, made) in zip(present, rounds, strict=True):
             contributed += made
-            events += [Event(request.order, phone.number, each.text) for each in made]
             if done is None:
                 continue
             failures.update(str(each) for each in done.failures)
             failures.update(f"declined: {each}" for each in done.declined)
-            query = request.query
             if query is not None and is_acknowledged(done, query) and phone.has_sent(query):
                 acknowledged.append(phone.number)
         sent = {phone.number: phone.malicious.sent for phone in present if phone.malicious is not None}
-        pending = sum(phone.done_with != request.query for phone in due)
-        return RoundReport(events, contributed, acknowledged, pending, dict(failures), sent, len(present))
-
-    def _is_absent(self, phone: SimulatedPhone, query: str | None) -> bool:
-        """Whether a phone is absent by chance while a query is open. Without a query, none is."""
-        absent = self._scenario.absent
-        if query is None or not absent:
-            return False
-        return bool(seeded(self._scenario.seed, "absent", phone.number, query).random() < absent)
+        pending = sum(phone.done_with != query for phone in due)
+        return RoundReport(
+            events,
+            contributed,
+            acknowledged,
+            pending,
+            dict(failures),
+            sent,
+            present=len(present),
+            published=published,
+            applied=self._take_applied(),
+        )
 
     async def _finish(self, _: Finish) -> CostReport:
         spent = [phone.spent for phone in self._phones.values()]
-        experiences = [phone.experience for phone in self._phones.values()]
         await self._open.aclose()
         files = self._setup.folder.glob(f"phones-{self._setup.number}.db*")
         return CostReport(
-            cpu_seconds=time.process_time() - self._began,
-            memory=_peak_memory(),
-            calls=self._traffic.calls,
-            bytes_sent=self._traffic.sent,
-            bytes_received=self._traffic.received,
+            memory=peak_memory(),
             store_bytes=sum(path.stat().st_size for path in files),
             spent=[(each.epsilon, each.delta) for each in spent],
-            malicious=[each for each in experiences if each is not None],
         )
 
     async def _all(self, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
@@ -347,26 +392,10 @@ class PhoneWorker:
                 return await each
 
         timeout = TIMEOUT + TIMEOUT_PER_PHONE * len(self._phones)
-        async with _within(timeout, "not all calls of the phones have ended"):
+        async with within(timeout, "not all calls of the phones have ended"):
             return await asyncio.gather(*map(in_turn, work))
 
 
-def _has_work(phone: SimulatedPhone, query: str | None) -> bool:
-    """Whether a phone is on, and not done with a query, or with the decisions if there is none."""
-    return phone.is_on and phone.done_with != query
-
-
-@contextlib.asynccontextmanager
-async def _within(seconds: float, problem: str) -> AsyncIterator[None]:
-    """Let something take at most so long; then the error says what has not happened."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise TimeoutError(f"{problem} within {seconds:g} s") from error
-
-
-def _peak_memory() -> int:
-    """The most resident memory of this process, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def _die() -> None:
+    """Die as if killed."""
+    os.kill(os.getpid(), signal.SIGKILL)

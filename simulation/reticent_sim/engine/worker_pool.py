@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import threading
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,27 @@ from reticent.protocol.invitation import Invitation
 from reticent_sim.engine.backends import Backend
 from reticent_sim.engine.errors import WorkerDied
 from reticent_sim.engine.faults import FaultSchedule, Moment
-from reticent_sim.engine.messages import ComputePolicies, Crash, LiveReport, MaskLeakage, Measure, Setup, Start, Streams
+from reticent_sim.engine.messages import (
+    ComputePolicies,
+    Crash,
+    LiveReport,
+    MaskLeakage,
+    Measure,
+    RoundReport,
+    Setup,
+    Start,
+    Streams,
+    TakeRounds,
+)
 from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.usage import Reported, TotalUsage
 from reticent_sim.engine.worker import PhoneWorker
 
-__all__ = ["WorkerPool"]
+__all__ = ["WorkerPool", "default_workers"]
+
+MEASURED = 100
+"""The phones of whose streams the adversary's beliefs are computed, and as many of those with a wrong clock or a full
+disk."""
 
 
 class WorkerPool:
@@ -37,12 +55,16 @@ class WorkerPool:
     ) -> None:
         self.number = number
         """The number of workers."""
+        self.measured = _measured(scenario.phones, faults)
+        """The phones that report what they publish."""
         self._backend = backend
         self._setups = [
-            Setup(worker, scenario, folder, tuple(range(worker, scenario.phones, number)), faults)
+            Setup(worker, scenario, folder, tuple(range(worker, scenario.phones, number)), faults, self.measured)
             for worker in range(number)
         ]
         self._starts: dict[int, Start] = {}
+        self.usage = TotalUsage()
+        """The resources that all workers have used so far."""
         self._turn = threading.Lock()  # a worker that is killed gets no request before its phones are back
 
     def start(self) -> None:
@@ -86,11 +108,37 @@ class WorkerPool:
         """
         with self._turn:
             with contextlib.suppress(WorkerDied):
-                self._backend.call({worker: Crash()})
-            for other in self._backend.start(PhoneWorker, self._setups):
-                if other != worker:
-                    raise WorkerDied(other, "died without a fault of the run: use fewer --workers if memory was short")
-            self._backend.call({worker: replace(self._starts[worker], now=now, moment=moment)})
+                self._call({worker: Crash()})
+            self._restart({worker}, now, moment)
+
+    def take_rounds(self, request: TakeRounds, crashing: AbstractSet[int]) -> list[RoundReport]:
+        """The reports of all workers about a round. Some crash in the middle of it, and repeat it from their stores.
+
+        Raises:
+            WorkerDied: Another worker has died.
+        """
+        with self._turn:
+            requests = {each.number: replace(request, crash=each.number in crashing) for each in self._setups}
+            try:
+                replies = self._call(requests)
+            except WorkerDied as error:
+                if error.number not in crashing:
+                    raise
+                replies = {number: self._added(reply) for number, reply in error.replies.items()}
+                self._restart(crashing, request.now, request.moment)
+                replies |= self._call(dict.fromkeys(sorted(crashing), request))
+        return [replies[number] for number in sorted(replies)]
+
+    def _restart(self, workers: AbstractSet[int], now: dt.datetime, moment: Moment) -> None:
+        """Start workers that were killed, with their phones.
+
+        Raises:
+            WorkerDied: Another worker has died as well, for no fault of the run.
+        """
+        for other in self._backend.start(PhoneWorker, self._setups):
+            if other not in workers:
+                raise WorkerDied(other, "died without a fault of the run: use fewer --workers if memory was short")
+        self._call({each: replace(self._starts[each], now=now, moment=moment) for each in sorted(workers)})
 
     def measure(self, streams: Streams, *, check: str, checks: tuple[str, ...], delta: float) -> list[MaskLeakage]:
         """The beliefs of an adversary who sees streams, for each check; the workers share the work."""
@@ -106,5 +154,23 @@ class WorkerPool:
 
     def _replies(self, requests: Mapping[int, Any]) -> list[Any]:
         with self._turn:
-            replies = self._backend.call(requests)
+            replies = self._call(requests)
         return [replies[number] for number in sorted(replies)]
+
+    def _call(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """The replies of workers, without the usage that they report."""
+        return {number: self._added(reply) for number, reply in self._backend.call(requests).items()}
+
+    def _added(self, reported: Reported) -> Any:
+        self.usage.add(reported.usage)
+        return reported.reply
+
+
+def _measured(phones: int, faults: FaultSchedule) -> frozenset[int]:
+    faulty = {phone for each in faults.faults if each.kind in {"skew", "full"} for phone in each.phones}
+    return frozenset([*range(min(phones, MEASURED)), *sorted(faulty)[:MEASURED]])
+
+
+def default_workers() -> int:
+    """One worker for each processor."""
+    return os.cpu_count() or 1

@@ -249,27 +249,3 @@ def test_check_ins_are_data_too(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "6 parts of the tests (checkins, whose tests are split)." in capsys.readouterr().out
     result = json.loads((tmp_path / "ads-min-ctr.json").read_text())
     assert result["rows"][0]["coverage"]["value"] > 0.5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["ads-private-rates", "--data", "."], "leave out --data"),
-        (["ads-min-ctr", "--data", ".", "--people", "5"], "leave it out with --data"),
-        (["ads-surface", "--people", "0"], "--people"),
-    ],
-)
-def test_bad_arguments_are_answered_with_one_sentence(
-    arguments: list[str],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert program.main(["experiment", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert expected in err
-    assert not list(tmp_path.iterdir())

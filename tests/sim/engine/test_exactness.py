@@ -29,12 +29,14 @@ def query() -> Query:
 
 
 def made(malice: dict[int, str] | None = None) -> list[Contributed]:
-    """A contribution of each phone."""
+    """A contribution of each phone, which it has scaled down to a third."""
     rng = seeded(1, "exactness")
     kinds = malice or {}
     return [
-        Contributed(phone, "q", phone % COHORTS, rng.integers(0, 2, 2), rng.integers(-3, 4, 2), kinds.get(phone))
-        for phone in ALL
+        Contributed(phone, "q", phone % COHORTS, 3 * values, values, noise, kinds.get(phone))
+        for phone, values, noise in zip(
+            ALL, rng.integers(0, 2, (PHONES, 2)), rng.integers(-3, 4, (PHONES, 2)), strict=True
+        )
     ]
 
 
@@ -124,7 +126,7 @@ def test_contributions_that_are_never_accepted_must_not_count(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["garbage", "silence"])
-def test_the_truth_is_that_of_the_phones_that_contributed(kind: str) -> None:
+def test_the_truth_is_that_of_the_phones_that_contributed_before_they_scale_down(kind: str) -> None:
     contributed = made({4: kind})
     honest = [each for each in contributed if each.phone != 4]
     assert contributed[4].values.any()
@@ -132,7 +134,7 @@ def test_the_truth_is_that_of_the_phones_that_contributed(kind: str) -> None:
     acknowledged = [each.phone for each in honest]
     outcome = CountOutcome.of(handle, released(honest), contributed, acknowledged, day=0, seconds=1.0)
     assert outcome.exact is True
-    assert outcome.truth == tuple(np.sum([each.values for each in honest], axis=0).tolist())
+    assert outcome.truth == tuple(np.sum([each.counted for each in honest], axis=0).tolist())
 
 
 def test_wild_values_leave_it_open_unless_their_cohort_is_left_out() -> None:

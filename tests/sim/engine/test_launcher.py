@@ -80,7 +80,7 @@ def test_both_servers_serve_phones_and_analysts(servers: ServerPair) -> None:
 def test_a_killed_server_starts_again_at_the_same_address_with_the_same_data(servers: ServerPair) -> None:
     phone, identity = joined(servers), servers.identity
     killed: list[str] = []
-    for process in servers.both:
+    for process in servers.processes:
         process.after_kill = lambda name=process.name: killed.append(name)  # type: ignore[misc]
         before, pid = population(servers), process.pid
         process.kill()
@@ -111,7 +111,7 @@ def test_a_server_stops_of_its_own_accord(servers: ServerPair) -> None:
 @pytest.mark.slow
 def test_clocks_move_forward_only_also_while_a_server_is_down(servers: ServerPair) -> None:
     servers.aggregation.kill()
-    later = max(filter(None, (process.clock for process in servers.both))) + DAY
+    later = max(filter(None, (process.clock for process in servers.processes))) + DAY
     servers.move_clocks(later)
     servers.aggregation.start()
     expires = joined(servers).membership.expires

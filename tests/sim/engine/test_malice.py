@@ -121,6 +121,12 @@ def test_findings_say_what_became_of_each_phone() -> None:
         "it took part in no count",
         "the aggregation server refused its calls: LATE (1); it contributed to 0 of 1 count",
     ]
+    burnt = findings([experience(3, "colluder", 1, noise=(3, 4))], [count(["released", "burnt"], [30, 29])])
+    assert burnt[0].how.startswith(
+        "it disclosed its noise, which no party can notice; no sum of its cohort was released; "
+    )
+    alone = findings([experience(3, "colluder", 0, noise=(3, 4))], [count(["released", "burnt"], [30, 29])])
+    assert "with 1 colluder in its cohort, of 3 tolerated" in alone[0].how
     voided = findings([experience(0, "wild", 0)], [count(["void", "released"], [30, 29])])
     how = "the key server voided its cohort for wrong tags in 1 count; it contributed to 1 of 1 count"
     assert voided == [MaliceFinding(0, "wild", True, how, ("key server",))]
@@ -167,13 +173,16 @@ def test_a_malicious_phone_satisfies_its_client_and_repeats_an_attack_that_was_c
         if kind != "silence":
             with pytest.raises(type(error)):
                 asyncio.run(connected.contribute(contribution))
-        assert malicious.experience == Experience(7, kind, ())
+        assert malicious.experience == malicious.take_experience() == Experience(7, kind, ())
+        assert malicious.take_experience() is None
         phone.participant.acknowledged(asyncio.run(connected.contribute(contribution)))
         assert [record.state for record in phone.participant.records.within(list(ContributionState))] == [
             ContributionState.ACKNOWLEDGED
         ]
         assert servers.received[:1] == servers.received[1:2]
         [attempts] = malicious.experience.attempts
+        assert malicious.take_experience() == malicious.experience
+        assert malicious.take_experience() is None
         assert (attempts.query, attempts.cohort) == ("gym", 0)
         assert attempts.contributed == (kind not in {"garbage", "silence"}) == bool(malicious.sent)
         assert bool(attempts.noise) == (kind == "colluder")

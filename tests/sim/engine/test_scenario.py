@@ -6,15 +6,18 @@ import dataclasses
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import reticent.storage
 import reticent_sim
 from reticent.console import program
-from reticent.errors import ExitCode
+from reticent.errors import ExitCode, MissingExtra
 from reticent_sim import Scenario, simulate
+from reticent_sim.engine.questions import check_questions, count_question, rates_options
 from reticent_sim.engine.scenario import NO_CHECK
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -44,14 +47,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"malicious": 0.1, "attacks": {"wild": 1}}, "state either the share .* or their numbers by kind, not both"),
     ({"attacks": {"lazy": 1}}, "a malicious phone is one of .*: got 'lazy'"),
     ({"attacks": {"wild": -1}}, "the number of wild phones must .*: got -1"),
-    ({"fault_rate": math.inf}, "fault_rate must be at least 0: got inf"),
-    ({"fault_rate": -1.0}, "fault_rate must be at least 0: got -1.0"),
+    ({"fault_rate": 1e9}, r"fault_rate must lie in \[0, 1,000\]: got 1000000000.0"),
+    ({"fault_rate": math.nan}, r"fault_rate must lie in \[0, 1,000\]: got nan"),
+    ({"fault_rate": -1.0}, r"fault_rate must lie in \[0, 1,000\]: got -1.0"),
+    ({"fault_rate": True}, "fault_rate must be a number: got True"),
+    ({"delta": "0.1"}, "delta must be a number: got '0.1'"),
+    ({"cohorts": "2"}, "cohorts must lie between 1 and the number of phones: got '2'"),
+    ({"ads": "no"}, "ads must be true or false: got 'no'"),
+    ({"check": "none"}, "phones without a mask know no contexts and show no ads: state a check, or no ads"),
     ({"key_bits": 512}, "key_bits must be one of 1024, 2048, 3072: got 512"),
-    ({"counts": 3}, "there is at most one count a day: got 3 counts in 2 days"),
+    ({"aggregation_servers": 0}, "aggregation_servers must be a whole number from 1 to 16: got 0"),
+    ({"aggregation_servers": 2}, "2 aggregation servers need a PostgreSQL database"),
+    ({"database": "mysql://ann:secret@db/x"}, "database is no address of PostgreSQL, such as postgresql://[^:]*"),
+    ({"counts": 3}, "there is at most one count a day: got counts = 3, days = 2"),
+    ({"faults": 3}, "faults must be the path of a file: got 3"),
+    ({"intervals": b"on.csv"}, "intervals must be the path of a file: got b'on.csv'"),
 ]
-FILES = {"faults", "intervals"}
-FREE = {"ads"}
-"""Fields with a type that has no wrong value."""
 
 
 @pytest.mark.parametrize(("changes", "sentence"), BAD, ids=lambda each: str(each)[:40])
@@ -62,12 +73,17 @@ def test_a_bad_scenario_is_refused_with_one_sentence(changes: dict[str, Any], se
 
 def test_a_bad_value_of_every_field_is_tried() -> None:
     tried = {name for changes, _ in BAD for name in changes}
-    assert {each.name for each in dataclasses.fields(Scenario)} - FILES - FREE == tried
+    assert {each.name for each in dataclasses.fields(Scenario)} == tried
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        (
+            {"database": "postgresql://ann:secret@localhost/x"},
+            "the address of the database holds a password: put it into a password file or PGPASSWORD",
+        ),
+        ({"database": "postgresql://[::1"}, "this is no address of a PostgreSQL database, such as .*"),
         ({"phones": 10, "cohorts": 5}, "a count is not possible with 10 phones: .*"),
         ({"phones": 10, "rates_cohorts": 8}, "an estimate of rates is not possible with 10 phones: .*"),
         ({"faults": Path("faults.jsonl")}, r".*faults.jsonl:1: the run has phones 0 to 99: got 'phone 700'"),
@@ -85,6 +101,17 @@ def test_a_scenario_that_cannot_run_starts_nothing(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_database_needs_psycopg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("psycopg", "reticent.storage._postgres"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delattr(reticent.storage, "_postgres", raising=False)
+    with pytest.raises(
+        MissingExtra, match=r"^a PostgreSQL database needs psycopg: pip install 'reticent\[postgres\]'$"
+    ):
+        simulate(Scenario(database="postgresql://ann@localhost/x"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_with_files_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="is not empty: a simulation needs a folder of its own"):
@@ -92,9 +119,18 @@ def test_a_folder_with_files_is_refused_and_stays_as_it_was(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_no_workers_are_too_few() -> None:
-    with pytest.raises(ValueError, match="a simulation needs at least one worker: got 0"):
-        simulate(Scenario(), workers=0)
+@pytest.mark.parametrize("workers", [0, 2.5, True])
+def test_the_number_of_workers_is_a_whole_one(workers: Any) -> None:
+    with pytest.raises(ValueError, match=f"workers must be a whole number from 1: got {workers}"):
+        simulate(Scenario(), workers=workers)
+
+
+def test_paths_may_be_strings(tmp_path: Path) -> None:
+    scenario = Scenario(faults=str(tmp_path / "faults.jsonl"), intervals=str(tmp_path / "on.csv"))  # type: ignore[arg-type]
+    assert (scenario.faults, scenario.intervals) == (tmp_path / "faults.jsonl", tmp_path / "on.csv")
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is not empty"):
+        simulate(Scenario(), str(tmp_path))
 
 
 FULL = Scenario(
@@ -109,6 +145,8 @@ FULL = Scenario(
     attacks={"wild": 2, "garbage": 1},
     faults=Path("faults.jsonl"),
     key_bits=2048,
+    database="postgresql://ann@localhost/run",
+    aggregation_servers=3,
 )
 
 
@@ -128,6 +166,8 @@ counts = 2
 cohorts = 4
 faults = "faults.jsonl"
 key_bits = 2048
+database = "postgresql://ann@localhost/run"
+aggregation_servers = 3
 
 [attacks]
 wild = 2
@@ -157,9 +197,41 @@ def test_a_bad_scenario_file_is_refused_with_one_sentence(
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"{BAD_FILES[text]}$"):
-        Scenario.load(path)
+        Scenario.load(str(path))
     assert program.main(["simulate", "--scenario", str(path)]) == ExitCode.BAD_INPUT
     assert re.fullmatch(f"reticent: .*{BAD_FILES[text]}\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cohorts"),
+    [
+        ({"phones": 1000}, (1, 1)),
+        ({"phones": 1000, "attacks": {"garbage": 9, "colluder": 9}}, (1, 1)),
+        ({"phones": 1000, "malicious": 0.02}, (5, 5)),
+        ({"phones": 1000, "attacks": {"wild": 20}}, (41, 41)),
+        ({"phones": 1000, "attacks": {"wild": 2}, "cohorts": 15}, (15, 5)),
+        ({"phones": 1000, "attacks": {"wild": 2}, "rates_cohorts": 1}, (5, 1)),
+        ({"phones": 60, "attacks": {"wild": 2}}, (3, 3)),
+    ],
+)
+def test_unless_given_there_are_enough_cohorts_for_the_wild_phones(
+    changes: dict[str, Any], cohorts: tuple[int, int]
+) -> None:
+    """As many as the phones suffice for."""
+    scenario = Scenario(**changes)
+    check_questions(scenario)
+    query = count_question(scenario, 0).to_query(scenario.phones, "key")
+    assert (query.cohorts, rates_options(scenario)["cohorts"]) == cohorts
+    assert query.min_contributions - query.liars >= scenario.min_honest
+
+
+@pytest.mark.parametrize("changes", [{"phones": 20, "attacks": {"wild": 3}}, {"phones": 30, "attacks": {"wild": 8}}])
+def test_with_too_few_phones_there_is_one_cohort_that_tolerates_no_wild_phone(changes: dict[str, Any]) -> None:
+    scenario = Scenario(**changes)
+    check_questions(scenario)
+    query = count_question(scenario, 0).to_query(scenario.phones, "key")
+    honest = count_question(scenario.changed(attacks={}), 0).to_query(scenario.phones, "key")
+    assert (query.cohorts, query.liars) == (1, honest.liars)
 
 
 @pytest.fixture
@@ -182,7 +254,7 @@ def test_options_win_over_a_scenario_file(tmp_path: Path, started: list[Scenario
     from_file = FULL.changed(faults=tmp_path / "faults.jsonl")
     cases: list[tuple[list[str], dict[str, Any]]] = [
         ([], {}),
-        (["--ads", "--phones", "500"], {"ads": True, "phones": 500}),
+        (["--ads", "--check", "hybrid", "--phones", "500"], {"ads": True, "check": "hybrid", "phones": 500}),
         (["--compare", "adaptive"], {"compare": ("adaptive",)}),
     ]
     for arguments, changes in cases:
@@ -195,4 +267,4 @@ def test_options_win_over_a_scenario_file(tmp_path: Path, started: list[Scenario
 def test_the_package_exports_names_of_the_engine_on_use() -> None:
     assert [name for name in reticent_sim.__all__ if not hasattr(reticent_sim, name)] == []
     with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
-        reticent_sim.simulat  # noqa: B018
+        reticent_sim.simulat  # type: ignore[attr-defined]  # noqa: B018

@@ -52,6 +52,16 @@ def test_an_engine_that_is_not_installed_is_no_failure_of_the_run(
     assert "the engine ray needs ray" in capsys.readouterr().err
 
 
+def test_a_database_serves_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = "postgresql://ann@localhost/run"
+    assert program.main(["simulate", "--database", database, "--twice"]) == ExitCode.BAD_INPUT
+    assert "each simulation needs an empty database: leave out --twice or --database" in capsys.readouterr().err
+    scenario = SCENARIO.changed(database=database)
+    (tmp_path / "scenario.json").write_text(json.dumps({"scenario": scenario.to_json(), "workers": 3}))
+    assert program.main(["simulate", "--shrink", str(tmp_path)]) == ExitCode.BAD_INPUT
+    assert "needs an empty database: the faults of" in " ".join(capsys.readouterr().err.split())
+
+
 RESULTS: dict[str, Any] = {
     "days": [{"day": 0, "ads": None}, {"day": 1, "ads": {"shown": 5, "precision": 0.5}}],
     "masks": [{"check": "none", "breaches": 0}],

@@ -51,11 +51,14 @@ def made_run(seed: int = 1, phones: int = 1000, days: int = 7) -> dict[str, Any]
             {"day": day, "queries": [f"rates-{day}-level-{k}" for k in range(2)], "pairs": 180 + 40 * day} | BUDGET
             for day in range(days)
         ],
-        "budget": {"epsilon": 4.0, "delta": 1e-4, "spent_epsilon_mean": 2.918, "spent_epsilon_max": 3.5},
+        "budget": {
+            "epsilon": 4.0, "delta": 1e-4,
+            "spent_epsilon_mean": 2.918, "spent_epsilon_max": 3.5, "spent_delta_max": 6e-5,
+        },
         "cost": {
-            "phones": phones, "cpu_ms": 36.2, "server_cpu_ms": 11.9, "calls": 61.4,
+            "phones": phones, "cpu_ms": 36.2, "server_cpu_ms": 11.9, "simulation_cpu_ms": 8.4, "calls": 61.4,
             "bytes_sent": 41_280.5, "bytes_received": 58_113.2, "store_bytes": 22_528,
-            "memory_mb": {"workers": 612.4, "keys": 143.9, "aggregation": 121.3, "ads": 97.2},
+            "memory_mb": {"workers": 612.4, "coordinator": 133.7, "keys": 143.9, "aggregation": 121.3, "ads": 97.2},
             "contributions_per_second": 318.6,
         },
         "faults": sorted([_fault(rng, days) for _ in range(38)], key=lambda each: (each["day"], each["step"])),
@@ -138,7 +141,8 @@ def _fault(rng: np.random.Generator, days: int) -> dict[str, Any]:
     kind = list(FAULTS)[int(rng.integers(len(FAULTS)))]
     target, steps, outcome = FAULTS[kind]
     time = {"day": int(rng.integers(days)), "step": int(rng.integers(24))}
-    return {**time, "kind": kind, "target": target, "steps": steps, "outcome": outcome}
+    applied = time["step"] % 8 != 0
+    return {**time, "kind": kind, "target": target, "steps": steps, "applied": applied, "outcome": outcome}
 
 
 LIES = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from reticent_sim.report.run.summary import summary
 from tests.sim.report.made_run import made_run
 from tests.sim.report.pages import figures, find, numbers, page_of, sentence, text_of
 
@@ -78,10 +81,33 @@ def test_broken_promises_are_said(tmp_path: Path) -> None:
     )
     assert "6 of 7 sums were compared with the contributions: 1 did not equal them." in sentence(page, "intervals")
     assert sentence(page, "budget").endswith("The limit is exceeded!")
+    run["budget"] |= {"spent_epsilon_max": 3.5, "spent_delta_max": 2e-4}
+    spent = "No phone spent more than 3.5 of its epsilon of 4 and"
+    mean = "of its delta of 0.0001; the mean phone spent epsilon 2.92."
+    assert sentence(page_of(run, tmp_path), "budget") == f"{spent} 0.0002 {mean} The limit is exceeded!"
+    assert sentence(page_of(RUN, tmp_path), "budget") == f"{spent} 6e-05 {mean}"
     assert sentence(page, "faults").endswith("it ended with 1 problem.")
     assert "the aggregation server has ended" in text_of(page)
     run["masks"][0]["breaches"] = 0
     assert "in 0 hours at a sensitive place" in sentence(page_of(run, tmp_path), "rises")
+
+
+def test_the_report_and_the_screen_state_where_colluders_void_epsilon(tmp_path: Path) -> None:
+    run = RUN | {"collusions": [{"covered": covered} for covered in (False, True, False)]}
+    void = "; epsilon does not hold in 2 cohorts: more colluders than the query tolerates;"
+    assert void in sentence(page_of(run, tmp_path), "malice")
+    output = StringIO()
+    summary(Console(width=80, file=output), run)
+    assert void in " ".join(output.getvalue().split())
+    assert "epsilon does not hold" not in sentence(page_of(RUN, tmp_path), "malice")
+
+
+def test_the_report_states_how_many_queries_tolerate_no_wild_phone(tmp_path: Path) -> None:
+    run = RUN | {"counts": [*RUN["counts"], RUN["counts"][0] | {"cohorts": 1}]}
+    assert "; no wild phone is tolerated in 1 query of one cohort" in sentence(page_of(run, tmp_path), "malice")
+    honest = run | {"malice": [each for each in RUN["malice"] if each["kind"] != "wild"]}
+    assert "tolerated" not in sentence(page_of(honest, tmp_path), "malice")
+    assert "tolerated" not in sentence(page_of(RUN, tmp_path), "malice")
 
 
 def test_a_check_that_is_not_private_promises_nothing(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_the_results_fit_one_screen() -> None:
         "190 of 192 intervals at 95% contain the truth. 9 of 9 sums were compared with the contributions: all equal",
         "41.3 kB sent",
         "No phone spent more than 3.5 of its epsilon of 4",
-        "38 scheduled faults of 7 kinds",
+        "38 faults of 7 kinds injected, 34 in effect",
         "8 of 12 malicious phones were noticed; not noticed: colluder (2), silence (2).",
         RUN["trace"],
     ):

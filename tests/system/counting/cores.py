@@ -22,7 +22,7 @@ from reticent.randomness import secure
 from reticent.storage.database import Database
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_agg.counting.closing import abort
 from reticent_agg.store import Lease
 from reticent_keys import (
@@ -31,10 +31,12 @@ from reticent_keys import (
     KeyPairStore,
     KeyServer,
     QueryKeyStore,
-    SqliteJournal,
+    SqlJournal,
     administration,
 )
 from reticent_keys.deciding import Decider
+from tests.parties.aggregation import sqlite_of
+from tests.parties.decision_requests import decide as decide_request
 from tests.parties.key_pairs import pair
 from tests.system.counting.phones import Killed, trap
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, MIN_HONEST, START, Fault, Kill, World
@@ -66,7 +68,7 @@ class Cores(World):
     """Both servers, on files that outlive them."""
 
     decider: type[Decider] = Decider
-    aggregation_store: type[SqliteStore] = SqliteStore
+    aggregation_store: type[SqlStore] = SqlStore
 
     def __init__(self) -> None:
         super().__init__(Runner())
@@ -116,7 +118,7 @@ class Cores(World):
         """What a crash of the aggregation server takes with it: nothing, of what was written."""
 
     def _open_keys(self) -> None:
-        journal = SqliteJournal(self.folder / "journal.db")
+        journal = SqlJournal(self.folder / "journal.db")
         self.keys = KeyServer(
             journal,
             self._identity,
@@ -131,6 +133,7 @@ class Cores(World):
         self.keys.decider = self.decider(
             journal, self._identity, self.keys.keyring, self._query_keys, lambda: self.now(KEYS)
         )
+        assert isinstance(journal.database, Database)
         self._journal = journal.database
 
     def _open_aggregation(self) -> None:
@@ -145,7 +148,7 @@ class Cores(World):
 
     def _serve(self, party: str, work: Callable[[], Result], kill: Kill | None) -> Result:
         """Have a server do something; whoever is refused has changed nothing, and whoever asks somebody dead waits."""
-        database = self._journal if party == KEYS else self._store.database
+        database = self._journal if party == KEYS else sqlite_of(self._store)
         before = dump(database)
         try:
             with trap([database], kill):
@@ -259,7 +262,7 @@ class Cores(World):
         before = self._decrypted[place]
         self._deciding = place
         try:
-            return self._across(lambda: self.keys.decider.decide(head, iter(receipts)), fault)
+            return self._across(lambda: decide_request(self.keys, head, receipts), fault)
         except Unreachable:
             if not self.journal(DECISION, *place):  # what it found died with it
                 self._decrypted[place] = before

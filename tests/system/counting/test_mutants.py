@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -15,12 +15,12 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Norms, Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import SqliteStore
+from reticent_agg import SqlStore
 from reticent_agg.store import CohortBatch, PutResult
 from reticent_client import Situation
 from reticent_client.counting.contribution import prepare, values_of
-from reticent_keys import SqliteJournal
-from reticent_keys.deciding import Decider
+from reticent_keys import SqlJournal
+from reticent_keys.deciding import Decider, DecisionRequest
 from reticent_keys.journal import KeyState
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
@@ -34,7 +34,7 @@ FOUND = settings(FAST, max_examples=1000, phases=(Phase.generate,), derandomize=
 Rows = list[tuple[Any, ...]]
 
 
-class Hasty(SqliteStore):
+class Hasty(SqlStore):
     """Acknowledges before it commits: what it has acknowledged last is not on disk until something else is."""
 
     before: tuple[Rows, Rows, Rows] | None = None
@@ -60,7 +60,7 @@ class HastyCores(Cores):
     def lost(self) -> None:
         if self._before is None or self._before[0] != self._now[0]:
             return
-        with closing(SqliteStore(self.folder / "aggregation.db")) as store, store.database.transaction() as run:
+        with closing(SqlStore(self.folder / "aggregation.db")) as store, store.database.transaction() as run:
             run("DELETE FROM sums")
             run("DELETE FROM receipts")
             for row in self._before[1]:
@@ -109,21 +109,37 @@ class RedrawingCores(Cores):
 
 
 class Undecided(Decider):
-    """Decides again what was decided, when it is asked something else."""
+    """Decides again what was decided, when another request arrives."""
 
-    def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
-        told = list(receipts)
+    def begin(self, head: wire.DecideHead) -> DecisionRequest:
+        self.kept: list[wire.Receipt] = []
         try:
-            return super().decide(head, told)
+            return super().begin(head)
         except Refused as refused:
-            if refused.refusal is not Refusal.ALREADY_DECIDED:
-                raise
-        assert isinstance(self._journal, SqliteJournal)
+            self._forget(refused, head)
+        return super().begin(head)
+
+    def add(self, request: DecisionRequest, receipts: Sequence[wire.Receipt]) -> None:
+        self.kept.extend(receipts)
+        super().add(request, receipts)
+
+    def decide(self, request: DecisionRequest) -> wire.Decision:
+        try:
+            return super().decide(request)
+        except Refused as refused:
+            self._forget(refused, request.head)
+        again = super().begin(request.head)
+        super().add(again, self.kept)
+        return super().decide(again)
+
+    def _forget(self, refused: Refused, head: wire.DecideHead) -> None:
+        if refused.refusal is not Refusal.ALREADY_DECIDED:
+            raise refused
+        assert isinstance(self._journal, SqlJournal)
         with self._journal.database.transaction() as run:
             (query,) = run("SELECT number FROM queries WHERE digest = ?", (head.query,)).fetchone()
             for table in ("decisions", "decryptions"):
                 run(f"DELETE FROM {table} WHERE query = ? AND cohort = ?", (query, head.cohort))  # noqa: S608  # ours
-        return super().decide(head, told)
 
 
 class UndecidedCores(Cores):
@@ -133,8 +149,8 @@ class UndecidedCores(Cores):
 class Careless(Decider):
     """Decrypts before it looks how many contributions there are."""
 
-    def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
-        made = super().decide(head, receipts)
+    def decide(self, request: DecisionRequest) -> wire.Decision:
+        made = super().decide(request)
         if made.outcome == wire.BURNT:
             [key] = self._journal.keys(KeyState.ACTIVE)
             self._keyring.pair(key).decrypt([1])

@@ -306,8 +306,8 @@ class Way(Servers):
     async def leave(self, asked: wire.LeaveRequest) -> None:
         await self._call("Leave", asked)
 
-    async def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
-        asked = wire.AnnouncementsRequest(phone=phone)
+    async def announcements(self, phone: bytes, after: int = 0) -> wire.AnnouncementsReply:
+        asked = wire.AnnouncementsRequest(phone=phone, after=after)
         return cast("wire.AnnouncementsReply", await self._call("Announcements", asked))
 
     async def query(self, asked: wire.QueryRequest) -> bytes:

@@ -55,6 +55,7 @@ CALL_KINDS: tuple[Kind, ...] = ("request lost", "reply lost", "duplicate", "dela
 """The faults of single calls."""
 
 _PHONES = re.compile(r"phone (0|[1-9]\d{0,8})|phones (0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})")
+_AGGREGATION = re.compile(r"aggregation-([2-9]|[1-9]\d)")
 _WORKER = re.compile(r"worker (0|[1-9]\d{0,3})")
 _MAX_DAY = 10_000
 _MAX_SKEW = 1800  # seconds: a mask whose clock was ahead by a step would decide that step never again
@@ -98,7 +99,8 @@ class Fault:
         day: From 0.
         step: Of the day, 0 to 23.
         kind: One of `KINDS`.
-        target: "phone 3", "phones 3-9", "keys", "aggregation", "ads" or "worker 0".
+        target: "phone 3", "phones 3-9", "keys", "aggregation", "ads" or "worker 0". The second aggregation server is
+            "aggregation-2".
         steps: How many steps it lasts. A process that crashes starts again after them; with 0 at once. A server that is
             down, or has a full disk, works again when a count begins.
         call: Of a fault of calls: the name of the call.
@@ -190,6 +192,12 @@ class Fault:
         found = _WORKER.fullmatch(self.target)
         return None if found is None else int(found[1])
 
+    @property
+    def aggregation_server(self) -> int | None:
+        """The number of the aggregation server that it concerns, from 0, if any."""
+        found = _AGGREGATION.fullmatch(self.target)
+        return 0 if self.target == "aggregation" else None if found is None else int(found[1]) - 1
+
     def holds(self, moment: Moment) -> bool:
         """Whether it lasts at a moment."""
         return self.moment <= moment < self.end
@@ -202,6 +210,7 @@ class Fault:
         if not isinstance(self.target, str):
             raise ValueError(f"target is text: got {self.target!r}")
         found = "phones" if self.phones else "worker" if self.worker is not None else self.target
+        found = "aggregation" if self.aggregation_server is not None else found
         if found not in form.targets or found == self.target == "worker":
             names = ["phone 3", "phones 3-9"] if "phones" in form.targets else []
             names += [each for each in form.targets if each in SERVERS]
@@ -224,6 +233,15 @@ _DEFAULTS: dict[str, object] = {
     each.name: each.default for each in dataclasses.fields(Fault) if each.default is not dataclasses.MISSING
 }
 _FIELDS = tuple(_DEFAULTS)
+
+
+def aggregation_name(number: int) -> str:
+    """The name of an aggregation server by its number from 0, and the target of its faults.
+
+    >>> aggregation_name(0), aggregation_name(1)
+    ('aggregation', 'aggregation-2')
+    """
+    return "aggregation" if number == 0 else f"aggregation-{number + 1}"
 
 
 def phones_target(first: int, last: int) -> str:

@@ -6,14 +6,13 @@ import contextlib
 import datetime as dt
 import errno
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from reticent.clock import Clock
-from reticent.storage.database import Execute
 from reticent.storage.group_commit import GroupedDatabase
+from reticent.storage.sql import Cursor, Execute
 from reticent_client.store import PhoneStore
 
 __all__ = ["FullDiskStore", "SkewedClock"]
@@ -59,8 +58,8 @@ class _FullDisk(GroupedDatabase):
         """Execute statements that take effect together, or not at all."""
         with self._whole.transaction() as run:
 
-            def checked(statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-                if self._is_full() and _WRITES.match(statement):
+            def checked(statement: str, values: Sequence[Any] = ()) -> Cursor:
+                if _WRITES.match(statement) and self._is_full():
                     raise OSError(errno.ENOSPC, "database or disk is full", str(self.path))
                 return run(statement, values)
 

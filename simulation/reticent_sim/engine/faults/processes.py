@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from reticent_sim.engine.errors import LaunchError
@@ -12,6 +12,12 @@ from reticent_sim.engine.faults.schedule import FaultSchedule
 from reticent_sim.engine.process import ServerProcess
 
 __all__ = ["ProcessFaults", "ProcessOutcome", "fill_disk", "free_disk"]
+
+
+_NO_SERVER = "not applied: the run has no such server"
+_NO_WORKER = "not applied: workers of this run do not crash"
+_NO_DISK = "not applied: its data is in PostgreSQL"
+_DOWN = "it did not run"
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,11 @@ class ProcessOutcome:
     fault: Fault
     outcome: str
 
+    @property
+    def is_applied(self) -> bool:
+        """Whether the fault took effect."""
+        return self.outcome not in {_NO_SERVER, _NO_WORKER, _NO_DISK, _DOWN}
+
 
 class ProcessFaults:
     """Applies the crashes and the full disks of a schedule.
@@ -36,6 +47,7 @@ class ProcessFaults:
         schedule: The faults of the run.
         servers: The servers, by name.
         crash_worker: Kills the worker of this number at a moment, and starts it again.
+        without_disks: The names of servers that write no data to files: their disks cannot be full.
     """
 
     def __init__(
@@ -43,12 +55,15 @@ class ProcessFaults:
         schedule: FaultSchedule,
         servers: Mapping[str, ServerProcess],
         crash_worker: Callable[[int, Moment], object] | None = None,
+        *,
+        without_disks: Collection[str] = (),
     ) -> None:
         if any(each.kind == "full" and not each.phones for each in schedule.faults):
             _check_limits()
         self._schedule = schedule
         self._servers = servers
         self._crash_worker = crash_worker
+        self._without_disks = without_disks
         self._down: dict[str, tuple[Moment, Fault]] = {}  # with the moment at which it starts again
         self._full: dict[str, tuple[Moment, Fault]] = {}  # with the moment at which there is room again
 
@@ -83,14 +98,16 @@ class ProcessFaults:
         if fault.worker is not None:
             return self._crash_of_worker(fault.worker, moment)
         if fault.target not in self._servers:
-            return "not applied: the run has no such server"
+            return _NO_SERVER
+        if fault.kind == "full" and fault.target in self._without_disks:
+            return _NO_DISK
         if fault.kind == "full":
             return self._fill(fault)
         return self._crash(fault)
 
     def _crash_of_worker(self, number: int, moment: Moment) -> str:
         if self._crash_worker is None:
-            return "not applied: workers of this run do not crash"
+            return _NO_WORKER
         self._crash_worker(number, moment)
         return "killed, works again"
 
@@ -107,7 +124,7 @@ class ProcessFaults:
         if not process.is_running:
             before, _ = self._down.get(fault.target, (fault.end, fault))
             self._down[fault.target] = max(before, fault.end), fault
-            return "it did not run"
+            return _DOWN
         process.kill()
         if fault.steps:
             self._down[fault.target] = fault.end, fault

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
-from reticent_sim.engine.faults.fault import CALL_KINDS, SERVERS, Call, Fault, Kind, Moment, Server
+from reticent_sim.engine.faults.fault import CALL_KINDS, Call, Fault, Kind, Moment, Server
 
 __all__ = ["FaultSchedule", "PhoneFaults"]
 
@@ -24,6 +24,8 @@ class PhoneFaults:
     """Its own ones."""
     outages: tuple[Fault, ...] = ()
     """Crashes of servers that do not restart at once."""
+    applied: set[Fault] = field(default_factory=set, compare=False, repr=False)
+    """Those of its own that have taken effect since `take_applied`."""
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -57,15 +59,18 @@ class PhoneFaults:
         return any(each.kind == "absent" and each.phase is None for each in self._present(moment))
 
     def reaches(self, server: Server, moment: Moment) -> bool:
-        """Whether the network lets it reach a server, and the server runs."""
+        """Whether the network lets it reach a server for a call, and the server runs. A partition takes effect."""
         if any(_is_down(each, server, moment) for each in self.outages):
             return False
-        return not any(each.kind == "partition" and each.server == server for each in self._present(moment))
+        partitions = [each for each in self._present(moment) if each.kind == "partition" and each.server == server]
+        self.applied.update(partitions)
+        return not partitions
 
     def of_call(self, call: Call, number: int, moment: Moment) -> Kind | None:
-        """The fault of a call, if any. Its number counts the calls of this name in this step, from 0."""
+        """The fault of a call, if any, which takes effect. The calls of this name in this step have numbers from 0."""
         for each in self._present(moment):
             if each.kind in CALL_KINDS and each.call == call and number < each.times:
+                self.applied.add(each)
                 return each.kind
         return None
 
@@ -77,6 +82,20 @@ class PhoneFaults:
     def is_full(self, moment: Moment) -> bool:
         """Whether its disk is full."""
         return any(each.kind == "full" for each in self._present(moment))
+
+    def apply(self, moment: Moment, *kinds: Kind) -> None:
+        """Note that the faults of these kinds that hold at a moment take effect."""
+        self.applied.update(each for each in self._present(moment) if each.kind in kinds)
+
+    def apply_move(self, kind: Literal["join", "leave"]) -> None:
+        """Note that the phone has joined late, or left."""
+        self.applied.update(each for each in self.faults if each.kind == kind)
+
+    def take_applied(self) -> set[Fault]:
+        """The faults that have taken effect since the last call."""
+        taken = set(self.applied)
+        self.applied.clear()
+        return taken
 
     def _present(self, moment: Moment) -> list[Fault]:
         return [each for each in self.faults if each.holds(moment)]
@@ -137,13 +156,14 @@ class FaultSchedule:
         """This schedule with further faults."""
         return FaultSchedule((*self.faults, *faults))
 
-    def check(self, *, phones: int, days: int, workers: int = 0) -> None:
-        """Refuse a fault of a phone, a day or a worker that the run does not have.
+    def check(self, *, phones: int, days: int, workers: int = 0, aggregation_servers: int = 1) -> None:
+        """Refuse a fault of a phone, a day, a worker or an aggregation server that the run does not have.
 
         Args:
             phones: The number of phones.
             days: The number of days.
             workers: The number of workers that may crash.
+            aggregation_servers: The number of aggregation servers.
         """
         moves: dict[tuple[str, int], str] = {}
         for each, place in zip(self.faults, self.places, strict=True):
@@ -152,7 +172,9 @@ class FaultSchedule:
             if each.phones and each.phones[-1] >= phones:
                 raise ValueError(f"{place}: the run has phones 0 to {phones - 1}: got {each.target!r}")
             if each.worker is not None and each.worker >= workers:
-                raise ValueError(f"{place}: the run has {workers} workers that may crash: got {each.target!r}")
+                raise ValueError(f"{place}: the run has workers 0 to {workers - 1}: got {each.target!r}")
+            if (each.aggregation_server or 0) >= aggregation_servers:
+                raise ValueError(f"{place}: the run has {aggregation_servers} aggregation servers: got {each.target!r}")
             if each.kind in {"join", "leave"}:
                 for phone in each.phones:
                     earlier = moves.setdefault((each.kind, phone), place)
@@ -161,19 +183,22 @@ class FaultSchedule:
                     if each.kind == "join" and ("leave", phone) in moves:
                         raise ValueError(f"{place}: phone {phone} joins after it leaves")
 
-    def of_phone(self, number: int) -> PhoneFaults:
-        """The faults that concern one phone."""
+    def of_phone(self, number: int, aggregation_servers: int = 1) -> PhoneFaults:
+        """The faults that concern one phone, which calls one of the aggregation servers."""
+        other = {*range(aggregation_servers)} - {number % aggregation_servers}
+        outages = tuple(each for each in self._outages if each.aggregation_server not in other)
         own, shared = self._by_phone.get(number, ()), self._shared
         faults = [each for each in shared if number in each.phones]
-        return PhoneFaults(tuple(sorted([*own, *faults], key=lambda each: each.moment)), self._outages)
+        return PhoneFaults(tuple(sorted([*own, *faults], key=lambda each: each.moment)), outages)
 
     def at(self, moment: Moment) -> tuple[Fault, ...]:
         """The faults of processes that begin at a moment, in order."""
         return self._of_processes.get(moment, ())
 
-    def runs(self, server: Server, moment: Moment) -> bool:
-        """Whether a server runs, but for a crash after which it restarts at once."""
-        return not any(_is_down(each, server, moment) for each in self._outages)
+    def runs(self, server: Server, moment: Moment, number: int = 0) -> bool:
+        """Whether a server runs, but for a crash after which it restarts at once; aggregation servers have numbers."""
+        outages = [each for each in self._outages if each.aggregation_server in {None, number}]
+        return not any(_is_down(each, server, moment) for each in outages)
 
     @property
     def days_of_processes(self) -> set[int]:
@@ -199,7 +224,7 @@ class FaultSchedule:
 
     @cached_property
     def _outages(self) -> tuple[Fault, ...]:
-        return tuple(each for each in self.faults if each.kind == "crash" and each.target in SERVERS and each.steps)
+        return tuple(each for each in self.faults if each.kind == "crash" and each.worker is None and each.steps)
 
     @cached_property
     def _of_processes(self) -> dict[Moment, tuple[Fault, ...]]:
@@ -212,4 +237,5 @@ class FaultSchedule:
 
 def _is_down(crash: Fault, server: Server, moment: Moment) -> bool:
     """Whether a server is down after a crash; it starts again before a count, unless it crashes in the count."""
-    return crash.target == server and crash.holds(moment) and (crash.phase is not None or not moment.phase)
+    target = crash.target if crash.aggregation_server is None else "aggregation"
+    return target == server and crash.holds(moment) and (crash.phase is not None or not moment.phase)

@@ -132,7 +132,7 @@ def _finding(
         case "colluder":
             facts += _collusion(attempts, gains)
     sent = sum(each.contributed for each in attempts)
-    facts.append(_Fact(f"it contributed to {sent} of {_counts(len(attempts))}"))
+    facts.append(_Fact(f"it contributed to {sent} of {_plural(len(attempts), 'count')}"))
     if not any(each.replies for each in attempts):
         facts.append(_Fact("no party can tell this from absence"))
     by = tuple(dict.fromkeys(fact.by for fact in facts if fact.by))
@@ -167,7 +167,7 @@ def _wild_values(attempts: Sequence[QueryAttempts], decided: Mapping[str, Decide
     )
     for text, by in _ENDS:
         if ends[text]:
-            yield _Fact(f"{text} in {_counts(ends[text])}", by)
+            yield _Fact(f"{text} in {_plural(ends[text], 'count')}", by)
 
 
 _VOID, _OUTLYING = (
@@ -187,15 +187,18 @@ def _end_of(cohort: int, count: DecidedCount) -> str:
 
 
 def _collusion(attempts: Sequence[QueryAttempts], gains: Mapping[tuple[str, int], Collusion]) -> Iterator[_Fact]:
-    own = [gains[each.query, each.cohort] for each in attempts if (each.query, each.cohort) in gains]
-    if own:
+    disclosed = [(each.query, each.cohort) for each in attempts if each.noise and each.contributed]
+    own = [gains[each] for each in disclosed if each in gains]
+    if disclosed and not own:
+        yield _Fact("it disclosed its noise, which no party can notice; no sum of its cohort was released")
+    elif own:
         worst = min(own, key=lambda gain: gain.left / gain.needed)
         share = math.sqrt(worst.left / worst.needed)
         yield _Fact(
-            f"it disclosed its noise, which no party can notice; with {worst.colluders} colluders in its cohort, of "
-            f"{worst.tolerated} tolerated, the remaining noise has {share:.2f} times the required deviation"
+            f"it disclosed its noise, which no party can notice; with {_plural(worst.colluders, 'colluder')} in its "
+            f"cohort, of {worst.tolerated} tolerated, the remaining noise has {share:.2f} times the required deviation"
         )
 
 
-def _counts(number: int) -> str:
-    return "1 count" if number == 1 else f"{number} counts"
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -55,6 +55,7 @@ class MaliciousPhone:
         self._seed = seed
         self._servers = servers
         self._attempts: dict[str, QueryAttempts] = {}
+        self._new: dict[str, QueryAttempts] | None = {}  # since the last report; None if there is nothing to report
         self._sent: dict[bytes, bytes] = {}  # by the query
         self._overheard: tuple[bytes, ...] = ()
 
@@ -62,6 +63,11 @@ class MaliciousPhone:
     def experience(self) -> Experience:
         """All attempts so far, and their replies, as plain data."""
         return Experience(self.number, self.kind, tuple(self._attempts.values()))
+
+    def take_experience(self) -> Experience | None:
+        """The attempts since the last call; None if there are none, but for the first call."""
+        new, self._new = self._new, None
+        return None if new is None else Experience(self.number, self.kind, tuple(new.values()))
 
     @property
     def sent(self) -> tuple[bytes, ...]:
@@ -97,6 +103,7 @@ class MaliciousPhone:
         )
         await self._attack(attack)
         self._attempts[query.id] = attack.attempts
+        self._new = (self._new or {}) | {query.id: attack.attempts}
         if attack.accepted is not None:
             self._sent[contribution.query] = attack.accepted.SerializeToString()
         return wire.Acknowledgement(contribution=statements.digest(statements.contribution(contribution, query.key_id)))

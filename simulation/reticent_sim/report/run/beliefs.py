@@ -76,8 +76,7 @@ def _strayed(found: Sequence[Data]) -> str:
     if not strayed:
         return ""
     return (
-        f" Left out: {plural(strayed, 'day')} that the learned habits rule out, or on which the phone was off: no "
-        "check promises anything about them."
+        f" Left out: {plural(strayed, 'day')} that the learned habits rule out: no check promises anything about them."
     )
 
 

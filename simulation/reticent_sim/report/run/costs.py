@@ -20,6 +20,7 @@ def cost(data: Data) -> Markup | None:
     numbers = [
         (f"{decimal(found.get('cpu_ms'))}{SPACE}ms", "CPU time", "cpu_ms"),
         (f"{decimal(found.get('server_cpu_ms'))}{SPACE}ms", "CPU time of servers", "server_cpu_ms"),
+        (f"{decimal(found.get('simulation_cpu_ms'))}{SPACE}ms", "CPU time of the simulation", "simulation_cpu_ms"),
         (decimal(found.get("calls")), "calls to servers", "calls"),
         (bytes_of(found.get("bytes_sent")), "sent", "bytes_sent"),
         (bytes_of(found.get("bytes_received")), "received", "bytes_received"),

@@ -21,10 +21,10 @@ COUNTS = (
     "cohorts_left_out", "method", "epsilon", "delta", "exact", "burnt",
 )  # fmt: skip
 MASKS = (
-    "check", "released", "phones", "days", "strayed", "breaches", "largest_rise", "mean_rise",
+    "check", "released", "phones", "days", "strayed", "breaches", "forbidden", "largest_rise", "mean_rise",
     "rise_from", "rise_to", "rises",
 )  # fmt: skip
-FAULTS = ("day", "step", "kind", "target", "steps", "outcome")
+FAULTS = ("day", "step", "kind", "target", "steps", "applied", "outcome")
 MALICE = ("phone", "kind", "noticed", "by", "how")
 
 

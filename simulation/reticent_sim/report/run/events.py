@@ -54,6 +54,7 @@ def faults(data: Data) -> Markup | None:
             f"day {each.get('day')}, {each.get('step')}:00",
             str(each.get("kind")),
             str(each.get("target")),
+            "yes" if each.get("applied") else "no",
             str(each.get("outcome") or ""),
         ]
         for each in found[:MOST_ROWS]
@@ -62,7 +63,7 @@ def faults(data: Data) -> Markup | None:
     how = "Each mark is one or more faults of that kind within an hour; a line shows how long they last." + (
         f" The table has the first {MOST_ROWS}; faults.csv has {count(left)} more." if left > 0 else ""
     )
-    numbers = NumberTable(("time", "kind", "target", "outcome"), listed, texts=frozenset({1, 2, 3}))
+    numbers = NumberTable(("time", "kind", "target", "in effect", "outcome"), listed, texts=frozenset({1, 2, 3, 4}))
     return figure("faults", sentence, how, plot.svg(), numbers, wide=True)
 
 

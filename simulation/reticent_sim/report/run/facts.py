@@ -15,7 +15,6 @@ __all__ = [
     "TOPICS",
     "UNMASKED",
     "Data",
-    "_change",
     "ad_days",
     "breaches",
     "budget",
@@ -268,19 +267,24 @@ def budget(data: Data) -> str | None:
     if most is None or not limit:
         return None
     mean = finite(found.get("spent_epsilon_mean"))
-    average = "" if mean is None else f", the mean phone {decimal(mean)}"
-    kept = "" if most <= limit + 1e-9 else " The limit is exceeded!"
-    return f"No phone spent more than {decimal(most)} of its epsilon of {decimal(limit)}{average}.{kept}"
+    average = "" if mean is None else f"; the mean phone spent epsilon {decimal(mean)}"
+    delta, delta_limit = finite(found.get("spent_delta_max")), finite(found.get("delta"))
+    known = delta is not None and delta_limit is not None
+    deltas = f" and {decimal(delta)} of its delta of {decimal(delta_limit)}" if known else ""
+    is_kept = most <= limit + 1e-9 and (delta or 0) <= (delta_limit or 0) * (1 + 1e-9)
+    kept = "" if is_kept else " The limit is exceeded!"
+    return f"No phone spent more than {decimal(most)} of its epsilon of {decimal(limit)}{deltas}{average}.{kept}"
 
 
 def faults(data: Data) -> str | None:
-    """The number of scheduled faults, and whether the run kept its promises."""
+    """The numbers of faults that were injected and that took effect, and whether the run kept its promises."""
     found, problems = rows(data, "faults"), rows(data, "problems")
     if not found:
         return None
     kinds = plural(len({fault.get("kind") for fault in found}), "kind")
     end = f"it ended with {plural(len(problems), 'problem')}" if problems else "it ended without a problem"
-    return f"{plural(len(found), 'scheduled fault')} of {kinds}; {end}."
+    applied = count(sum(bool(fault.get("applied")) for fault in found))
+    return f"{plural(len(found), 'fault')} of {kinds} injected, {applied} in effect; {end}."
 
 
 def reasons(data: Data) -> Counter[str]:
@@ -299,7 +303,7 @@ def failures(data: Data) -> str | None:
 
 
 def malice(data: Data) -> str | None:
-    """The number of malicious phones that were noticed, and the kinds of the others."""
+    """The number of malicious phones that were noticed, the kinds of the others, and too large collusions."""
     found = rows(data, "malice")
     if not found:
         return None
@@ -307,9 +311,14 @@ def malice(data: Data) -> str | None:
     others = Counter(str(each.get("kind")) for each in found if not each.get("noticed"))
     rest = ", ".join(f"{kind} ({number})" for kind, number in sorted(others.items()))
     verb = "was" if noticed == 1 else "were"
-    return f"{count(noticed)} of {plural(len(found), 'malicious phone')} {verb} noticed" + (
-        f"; not noticed: {rest}." if rest else "."
-    )
+    parts = [f"{count(noticed)} of {plural(len(found), 'malicious phone')} {verb} noticed"]
+    if void := sum(each.get("covered") is False for each in rows(data, "collusions")):
+        parts.append(f"epsilon does not hold in {plural(void, 'cohort')}: more colluders than the query tolerates")
+    single = sum(each.get("cohorts") == 1 for each in rows(data, "counts"))
+    if single and any(each.get("kind") == "wild" for each in found):
+        parts.append(f"no wild phone is tolerated in {plural(single, 'query', 'queries')} of one cohort")
+    parts += [f"not noticed: {rest}"] if rest else []
+    return "; ".join(parts) + "."
 
 
 TOPICS: Sequence[tuple[str, Callable[[Data], str | None]]] = (

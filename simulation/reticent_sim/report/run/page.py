@@ -119,7 +119,7 @@ def _tiles(data: Data) -> Markup:
     found = [counter for each in facts.named_counts(data) for counter in each["counters"]]
     last = facts.ad_days(data)[-1]["ads"] if facts.ad_days(data) else {}
     released = [float(mask["released"]) for mask in under if finite(mask.get("released")) is not None]
-    malice, budget = facts.rows(data, "malice"), data.get("budget") or {}
+    malice, faults, budget = facts.rows(data, "malice"), facts.rows(data, "faults"), data.get("budget") or {}
     spent = budget.get("spent_epsilon_mean")
     sent = (data.get("cost") or {}).get("bytes_sent")
     known = [
@@ -145,7 +145,11 @@ def _tiles(data: Data) -> Markup:
             "of epsilon spent by the mean phone",
         ),
         (finite(sent) is not None, bytes_of(sent), "sent by each phone"),
-        (bool(data.get("faults")), count(len(facts.rows(data, "faults"))), "faults injected"),
+        (
+            bool(faults),
+            f"{count(sum(bool(each.get('applied')) for each in faults))} of {count(len(faults))}",
+            "injected faults took effect",
+        ),
         (
             bool(malice),
             f"{count(sum(bool(each.get('noticed')) for each in malice))} of {count(len(malice))}",

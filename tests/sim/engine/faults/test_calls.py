@@ -6,9 +6,12 @@ import asyncio
 import datetime as dt
 from pathlib import Path
 
+import pytest
+
 from reticent.privacy import Cost
 from reticent_client import Situation
 from reticent_client.counting.records import ContributionState
+from reticent_client.counting.servers import Servers as ClientServers
 from reticent_client.counting.session import Round, enrol, take_part
 from reticent_sim.engine.faults import Fault, Kind, Moment, PhoneFaults, PhoneNetwork
 from tests.client.counting.network import Network
@@ -82,12 +85,33 @@ def test_the_calls_of_a_step_are_counted_by_name_and_a_partition_stops_them_all(
         )
     )
     network = PhoneNetwork(faults, lambda: present)
+    assert not faults.take_applied()
     assert [network.fault_of("join") for _ in range(3)] == ["cut", "cut", None]
+    assert faults.take_applied() == {faults.faults[0]}
     assert network.fault_of("contribute") == "delay"
+    assert faults.take_applied() == {faults.faults[1]}
     present = Moment(0, 0, phase=1)
     assert network.fault_of("contribute") is None  # the calls of a step are counted, not those of a round
     present = Moment(0, 1)
     assert [network.fault_of(call) for call in ("join", "renew", "leave")] == ["partition"] * 3
     assert network.fault_of("contribute") is None
+    assert faults.take_applied() == {faults.faults[2]}
     present = Moment(0, 0)
     assert network.fault_of("join") == "cut"
+
+
+def test_servers_are_reached_once_they_listen(tmp_path: Path) -> None:
+    network = Network(Servers())
+
+    async def wait() -> None:
+        async with network.listening(tmp_path / "certs"):
+            pass  # its addresses and certificates are known from now on
+        async with ClientServers(network.invitation) as servers:
+            for wait in (servers.wait_for_key_server, servers.wait_for_aggregation_server):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(wait(), 0.02)
+        async with network.listening(tmp_path / "certs"), ClientServers(network.invitation) as servers:
+            await asyncio.wait_for(servers.wait_for_key_server(), DEADLINE)
+            await asyncio.wait_for(servers.wait_for_aggregation_server(), DEADLINE)
+
+    asyncio.run(wait())

@@ -114,6 +114,9 @@ def test_the_gaps_of_traces_become_the_times_at_which_phones_are_off(
     )
     found = intervals_of(read_traces(traces, zone="Europe/Paris"), dt.timedelta(minutes=121))
     assert [each.phone for each in found] == [0, 1]
+    traces.write_text("".join(TRACES.splitlines(keepends=True)[:2]))
+    assert program.main(arguments) == 0
+    assert capsys.readouterr().out == f"1 phone, 1 interval in 1 day, written to {output}\n"
 
 
 def test_the_slots_of_a_table_are_on_until_they_end(tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_faults_of_processes_begin_and_end_with_their_steps(process: ServerProce
     assert process.pid != first
 
 
+def test_the_disk_of_a_server_with_a_database_is_not_full(process: ServerProcess) -> None:
+    schedule = FaultSchedule((Fault(0, 1, "full", "aggregation-2"),))
+    faults = ProcessFaults(schedule, {"aggregation-2": process}, without_disks=["aggregation-2"])
+    free = file_limit(process)
+    [outcome] = faults.begin(Moment(0, 1))
+    assert (outcome.is_applied, outcome.outcome) == (False, "not applied: its data is in PostgreSQL")
+    assert file_limit(process) == free
+
+
 def test_full_disks_are_refused_before_the_run_where_they_cannot_be_made(
     process: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

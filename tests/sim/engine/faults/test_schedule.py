@@ -66,6 +66,22 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     }
 
 
+def test_a_crash_of_an_aggregation_server_concerns_the_phones_that_call_it() -> None:
+    schedule = FaultSchedule(
+        (Fault(0, 1, "crash", "aggregation"), Fault(0, 2, "crash", "aggregation-2"), Fault(0, 3, "crash", "keys"))
+    )
+    schedule.check(phones=10, days=1, aggregation_servers=2)
+    for number in range(4):
+        phone, own = schedule.of_phone(number, aggregation_servers=2), 1 + number % 2
+        down = [step for step in range(4) if not phone.reaches("aggregation", Moment(0, step))]
+        assert down == [own]
+        assert not phone.reaches("keys", Moment(0, 3))
+        assert [step for step in range(4) if not schedule.runs("aggregation", Moment(0, step), own - 1)] == [own]
+    assert [step for step in range(4) if not schedule.runs("keys", Moment(0, step), 1)] == [3]
+    with pytest.raises(ValueError, match="the target of 'full' is one such as"):
+        Fault(0, 1, "full", "aggregation-1")
+
+
 FULL = FaultSchedule.from_text(TEXT)
 
 
@@ -142,7 +158,8 @@ def test_a_line_that_is_no_object_is_refused(line: str) -> None:
     [
         (GOOD | {"day": 2}, "faults:2: the run has days 0 to 1: got day 2"),
         (GOOD | {"kind": "join", "target": "phones 9-10"}, "faults:2: the run has phones 0 to 9: got 'phones 9-10'"),
-        (GOOD | {"target": "worker 1"}, "faults:2: the run has 1 workers that may crash: got 'worker 1'"),
+        (GOOD | {"target": "aggregation-3"}, "faults:2: the run has 2 aggregation servers: got 'aggregation-3'"),
+        (GOOD | {"target": "worker 1"}, "faults:2: the run has workers 0 to 0: got 'worker 1'"),
         (GOOD | {"kind": "join", "target": "phones 2-4"}, "faults:2: phone 3 can join once, and does in faults:1"),
     ],
 )
@@ -150,7 +167,7 @@ def test_a_fault_that_the_run_cannot_have_is_refused(line: dict[str, object], se
     first = {"day": 0, "step": 1, "kind": "join", "target": "phone 3"}
     schedule = FaultSchedule.from_text(f"{json.dumps(first)}\n{json.dumps(line)}")
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the sentence is compared
-        schedule.check(phones=10, days=2, workers=1)
+        schedule.check(phones=10, days=2, workers=1, aggregation_servers=2)
     assert str(caught.value) == sentence
 
 
