@@ -17,14 +17,15 @@ DEFAULT = (
     "calibration",
     "encryption",
     "counting",
+    "deciding",
     "ads_service",
     "utility",
     "selection",
     "off_policy",
     "rates",
 )
-LONG = ("learning", "many_phones", "simulation")
-"""These take minutes: they run only if they are named."""
+LONG = ("learning", "many_phones", "simulation", "prio3", "unit_costs")
+"""These take minutes or a network: they run only if they are named."""
 WITH_TRACES = ("utility", "learning")
 
 DESCRIPTION = "Measure Reticent beside published algorithms and other programs, on this machine."
@@ -48,7 +49,7 @@ def main() -> None:
         metavar="NAME",
         nargs="*",
         choices=[*DEFAULT, *LONG, []],
-        help=f"the benchmarks to run (default: all but {' and '.join(LONG)}, which take minutes)",
+        help=f"the benchmarks to run (default: all but {' and '.join(LONG)}, which take minutes or a network)",
     )
     parser.add_argument(
         "--traces",

@@ -2,7 +2,7 @@
 
 One process serves and another one calls, both with asyncio, in one run. The echo replies to an empty message with an
 empty one. Reticent's server verifies, adds up and receipts 16 ciphertexts of 3072 bits, and replies when the result is
-on disk.
+on disk: in SQLite; and in PostgreSQL, if it is installed, with one server process and with two.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
 
+from benchmarks.databases import DURABLE
 from benchmarks.measure import Row, memory, table
 from benchmarks.server_process import Inspect, requests, server
 from reticent.clock import SystemClock
@@ -35,14 +37,16 @@ from reticent.rpc import Limits, RateLimit
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_agg.service import AggregationService
 from reticent_keys import KeyPair
+from tests.postgres import new_server, programs
 
 IN_FLIGHT = 200
 CALLS = 2000
 ROUNDS = 15
 TARGET = 0.25
+PROCESSES, TARGET_OF_PROCESSES = 2, 1 / 3
 FEW, MANY = 10_000, 100_000
 TOLERANCE = 0.1  # by which memory may differ
 DISK = 1000  # bytes for a contribution
@@ -56,6 +60,7 @@ DEADLINE = 1200.0  # seconds for anything
 UNLIMITED = Limits(call_rate=RateLimit(1e9, 1e9), in_flight_per_connection=5 * IN_FLIGHT)
 CERTS = "certs"
 KEY = "key"
+DATABASE = "database"  # a file with the address of a PostgreSQL database
 IDENTITY = SigningKey(bytes(32))
 
 
@@ -114,10 +119,7 @@ class SimulatedPhones:
 def run() -> Iterator[str]:
     """Contributions per second, and the memory and disk that they take."""
     with TemporaryDirectory() as folder:
-        create(Path(folder) / CERTS, hosts=["127.0.0.1"], analysts=[], days=1)
-        code = "from benchmarks.counting import deal; deal()"
-        subprocess.run([sys.executable, "-c", code, folder], check=True)  # noqa: S603  # our own
-        measured = asyncio.run(asyncio.wait_for(_measure(Path(folder)), DEADLINE))
+        measured = _measured(_measure, Path(folder))
     ours, bare = measured["ours"], measured["bare"]
     rows = [
         Row(
@@ -135,6 +137,30 @@ def run() -> Iterator[str]:
         Row("disk for one", f"{measured['disk']:,.0f} B", target=f"at most {DISK:,} B"),
     ]
     yield table("Memory and disk of contributions", rows)
+    if programs() is None:
+        yield "PostgreSQL is not installed here.\n"
+        return
+    with TemporaryDirectory() as folder, new_server(DURABLE).database() as address:
+        (Path(folder) / DATABASE).write_text(address, encoding="utf-8")
+        measured = _measured(_measure_postgres, Path(folder))
+    rows = [
+        Row(
+            f"{name}, calls per second",
+            f"{measured[f'ours {count}']:,.0f}",
+            f"{measured[f'bare {count}']:,.0f}",
+            target=f"{measured[f'ratio {count}']:.2f}; at least {target:.2f}",
+        )
+        for name, count, target in (("one process", 1, TARGET), ("two processes", PROCESSES, TARGET_OF_PROCESSES))
+    ]
+    yield table("The same on PostgreSQL (the rival is an empty echo of one process)", rows)
+
+
+def _measured(measure: Callable[[Path], Coroutine[Any, Any, dict[str, float]]], folder: Path) -> dict[str, float]:
+    """Deal a query in a process of its own, and measure."""
+    create(folder / CERTS, hosts=["127.0.0.1"], analysts=[], days=1)
+    code = "from benchmarks.counting import deal; deal()"
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)  # noqa: S603  # our own
+    return asyncio.run(asyncio.wait_for(measure(folder), DEADLINE))
 
 
 async def _measure(folder: Path) -> dict[str, float]:
@@ -149,33 +175,57 @@ async def _measure(folder: Path) -> dict[str, float]:
                 for name in ("echo", "phones")
             }
             few = await _contribute(channels["phones"], phones, range(FEW), inspect)
-            rates = await _rates(channels, phones)
+            rates = await _rates(channels["echo"], [channels["phones"]], phones, FEW)
             await _contribute(channels["phones"], phones, range(FEW + ROUNDS * CALLS, MANY - FEW), inspect)
             many = await _contribute(channels["phones"], phones, range(MANY - FEW, MANY), inspect)
             disk = await inspect("disk")
     return rates | {"few": few, "many": many, "disk": disk["disk"] / MANY}
 
 
-async def _rates(channels: dict[str, grpc.aio.Channel], phones: SimulatedPhones) -> dict[str, float]:
+async def _measure_postgres(folder: Path) -> dict[str, float]:
+    """The rates of one process, and of several over the same database."""
+    authority = Certificate.load(folder / CERTS, "keys").authority
+    rates: dict[str, float] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        inspects = [await stack.enter_async_context(server(__name__, folder)) for _ in range(PROCESSES)]
+        addresses = [await inspect("addresses") for inspect in inspects]
+        phones = SimulatedPhones.of(PublicKey.from_bytes(bytes.fromhex(addresses[0]["key"])), MANY)
+        credentials = channel_credentials(authority)
+        echo = await stack.enter_async_context(channel(addresses[0]["echo"], credentials))
+        channels = [await stack.enter_async_context(channel(each["phones"], credentials)) for each in addresses]
+        first = 0
+        for count in (1, PROCESSES):
+            for each in channels[:count]:
+                await _timed([each], phones, range(first, first + CALLS))  # as warm as the echo is
+                first += CALLS
+            found = await _rates(echo, channels[:count], phones, first)
+            rates |= {f"{name} {count}": rate for name, rate in found.items()}
+            first += ROUNDS * CALLS
+    return rates
+
+
+async def _rates(
+    to_echo: grpc.aio.Channel, channels: Sequence[grpc.aio.Channel], phones: SimulatedPhones, first: int
+) -> dict[str, float]:
     """Calls per second of both, in short alternating rounds, so that other load slows both."""
-    echo: Any = channels["echo"].unary_unary(f"/{ECHO}/Echo")
+    echo: Any = to_echo.unary_unary(f"/{ECHO}/Echo")
     rates: dict[str, list[float]] = {"ours": [], "bare": [], "ratio": []}
     await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])  # as warm as ours is
-    for first in range(FEW, FEW + ROUNDS * CALLS, CALLS):
+    for begin in range(first, first + ROUNDS * CALLS, CALLS):
         begun = time.perf_counter()
         await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])
         rates["bare"].append(CALLS / (time.perf_counter() - begun))
-        rates["ours"].append(await _timed(channels["phones"], phones, range(first, first + CALLS)))
+        rates["ours"].append(await _timed(channels, phones, range(begin, begin + CALLS)))
         rates["ratio"].append(rates["ours"][-1] / rates["bare"][-1])
     return {name: statistics.median(each) for name, each in rates.items()}
 
 
-async def _timed(connection: grpc.aio.Channel, phones: SimulatedPhones, numbers: range) -> float:
-    """Contributions per second, without the time to make them."""
-    stub = counting_pb2_grpc.CollectingStub(connection)
-    sent = [phones.contribution(number) for number in numbers]
+async def _timed(connections: Sequence[grpc.aio.Channel], phones: SimulatedPhones, numbers: range) -> float:
+    """Contributions per second to servers that take turns, without the time to make them."""
+    stubs = cycle([counting_pb2_grpc.CollectingStub(each) for each in connections])
+    sent = [(next(stubs), phones.contribution(number)) for number in numbers]
     begun = time.perf_counter()
-    await _at_a_time([lambda each=each: stub.Contribute(each) for each in sent])  # type: ignore[misc]
+    await _at_a_time([lambda stub=stub, each=each: stub.Contribute(each) for stub, each in sent])  # type: ignore[misc]
     return len(sent) / (time.perf_counter() - begun)
 
 
@@ -183,7 +233,7 @@ async def _contribute(connection: grpc.aio.Channel, phones: SimulatedPhones, num
     """Send the contributions of all of these phones; returns the largest memory of the server meanwhile."""
     seen: list[float] = []
     for first in range(numbers.start, numbers.stop, CALLS):
-        await _timed(connection, phones, range(first, min(first + CALLS, numbers.stop)))
+        await _timed([connection], phones, range(first, min(first + CALLS, numbers.stop)))
         seen.append((await inspect("memory"))["memory"])
     return max(seen)
 
@@ -204,17 +254,20 @@ def deal() -> None:
     folder = Path(sys.argv[1])
     key = KeyPair.generate().public
     phones = SimulatedPhones.of(key, MANY)
-    with contextlib.closing(_opened(folder)) as server:
+    with contextlib.closing(_server(_store(folder))) as server:
         server.queries.learn(wire.Terms(population=MANY, public_key=key.to_bytes()))
         server.queries.announce(phones.query.to_bytes())
         server.queries.countersign(phones.query, phones.deals(IDENTITY))
     (folder / KEY).write_text(key.key_id.hex())
 
 
-def _opened(folder: Path) -> AggregationServer:
-    return AggregationServer(
-        SqliteStore(folder / "aggregation.db"), identity=IDENTITY.public, now=SystemClock().now, rng=secure()
-    )
+def _store(folder: Path) -> SqlStore:
+    address = folder / DATABASE
+    return SqlStore(address.read_text(encoding="utf-8") if address.exists() else folder / "aggregation.db")
+
+
+def _server(store: SqlStore) -> AggregationServer:
+    return AggregationServer(store, identity=IDENTITY.public, now=SystemClock().now, rng=secure())
 
 
 def serve() -> None:
@@ -225,7 +278,8 @@ def serve() -> None:
 async def _serve(folder: Path) -> None:
     certificate = Certificate.load(folder / CERTS, "aggregation")
     clock = SystemClock()
-    server = _opened(folder)
+    store = _store(folder)
+    server = _server(store)
     key = server.replies.key(wire.KeyRequest(key_id=bytes.fromhex((folder / KEY).read_text()))).public_key
     credentials = certificate.server_credentials(mutual=False)
     echo = grpc.aio.server()
@@ -244,12 +298,17 @@ async def _serve(folder: Path) -> None:
         analysts_credentials=certificate.server_credentials(mutual=True),
         limits=UNLIMITED,
     )
-    async with service:
-        addresses = {"echo": f"127.0.0.1:{port}", "phones": service.phones_address, "key": key.hex()}
-        lines = await requests()
-        while request := await lines.readline():
-            replies = {b"addresses\n": addresses, b"memory\n": {"memory": memory()}, b"disk\n": {"disk": _disk(folder)}}
-            print(json.dumps(replies[request]), flush=True)
+    with store.serving():
+        async with service:
+            addresses = {"echo": f"127.0.0.1:{port}", "phones": service.phones_address, "key": key.hex()}
+            lines = await requests()
+            while request := await lines.readline():
+                replies = {
+                    b"addresses\n": addresses,
+                    b"memory\n": {"memory": memory()},
+                    b"disk\n": {"disk": _disk(folder)},
+                }
+                print(json.dumps(replies[request]), flush=True)
     server.close()
     await echo.stop(None)
 

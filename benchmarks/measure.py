@@ -9,12 +9,15 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+MANY_TIMES = 3  # a ratio below has decimals
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """The line as text."""
-        return self.what, self.ours, self.rival, "" if self.ratio is None else f"{self.ratio:,.0f} x", self.target
+        return self.what, self.ours, self.rival, "" if self.ratio is None else _ratio(self.ratio), self.target
 
 
 def best_of(times: int, call: Callable[[], Any]) -> float:
@@ -45,9 +48,12 @@ def best_of(times: int, call: Callable[[], Any]) -> float:
 
 def table(title: str, rows: list[Row]) -> str:
     """A table in plain text."""
-    heads = ("", "Reticent", "rival", "ratio", "target")
-    lines = [heads, *(row.cells for row in rows)]
-    used = [k for k in range(len(heads)) if any(line[k] for line in lines[1:])]
+    return grid(title, [("", "Reticent", "rival", "ratio", "target"), *(row.cells for row in rows)])
+
+
+def grid(title: str, lines: Sequence[tuple[str, ...]]) -> str:
+    """Columns below their heads, the first line; without the columns that are empty."""
+    used = [k for k in range(len(lines[0])) if any(line[k] for line in lines[1:])]
     widths = {k: max(len(line[k]) for line in lines) for k in used}
     text = ["  ".join(line[k].ljust(widths[k]) for k in used).rstrip() for line in lines]
     return "\n".join([title, "-" * len(title), *text, ""])
@@ -57,7 +63,13 @@ def seconds(value: float) -> str:
     """A time with a suitable unit."""
     if value >= 1:
         return f"{value:.2f} s"
-    return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
+    if value >= 1e-3:
+        return f"{value * 1e3:.2f} ms"
+    return f"{value * 1e6:.1f} µs" if value >= 1e-6 else f"{value * 1e9:.0f} ns"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:,.0f} x" if value >= MANY_TIMES else f"{value:.2f} x"
 
 
 def in_fresh_process(function: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Wall time, CPU and memory of simulations, against stated goals: 10,000 phones in a count, and 1,000 in a week.
+"""Time, memory and learned rates of simulations, against stated goals: 10,000 phones in a count, and 1,000 in a week.
 
 All are real phones that call real servers over TLS, by `reticent_sim`. `python -m benchmarks.simulation PHONES`
 measures a count with another number of phones.
@@ -25,11 +25,18 @@ FEW, MANY = 1_000, 10_000
 WEEK = 7
 COUNT_SECONDS, WEEK_SECONDS = 75, 300  # goals on two idle cores
 MEMORY = 4.0  # GB
+SEEDS = (1, 2, 3)
+LEARNED = 0.8
+"""The least part of the revenue that exact rates add, which a week of learned rates must bring."""
 TIMEOUT = 4 * 3600.0
 
 
 def run() -> Iterator[str]:
-    """A count of two numbers of phones, and a week of the smaller one."""
+    """A count of two numbers of phones, a week of the smaller one, and what the rates of a week bring.
+
+    Raises:
+        ValueError: Learned rates bring too little.
+    """
     few, many = (_in_a_process("count", phones) for phones in (FEW, MANY))
     yield table(f"A count of 64 counters under 2048 bits with {MANY:,} phones", _count_rows(many, few))
     week = _in_a_process("week", FEW)
@@ -40,6 +47,21 @@ def run() -> Iterator[str]:
         Row("load of the machine", f"{week['load']:.1f}", target=f"0 to {os.cpu_count()}"),
     ]
     yield table(f"{WEEK} days of {FEW:,} phones", rows)
+    found = {seed: _in_a_process("learned_rates", seed) for seed in SEEDS}
+    yield table(f"Rates after {WEEK} days of {FEW:,} phones, as a part of what exact rates add", _rates_rows(found))
+    if missed := [seed for seed, each in found.items() if each["low"] < LEARNED]:
+        raise ValueError(f"learned rates bring less than {LEARNED:.0%} with the seeds {missed}")
+
+
+def _rates_rows(found: dict[int, dict[str, float]]) -> list[Row]:
+    return [
+        Row(
+            f"seed {seed}, with a load of {each['load']:.1f}",
+            f"{each['progress']:.1%} ({each['low']:.1%} to {each['high']:.1%})",
+            target=f"from {LEARNED:.0%}",
+        )
+        for seed, each in found.items()
+    ]
 
 
 def _count_rows(found: dict[str, float], few: dict[str, float] | None = None) -> list[Row]:
@@ -73,6 +95,14 @@ def count(phones: int) -> dict[str, float]:
 def week(phones: int) -> dict[str, float]:
     """A week of masks and ads, with an estimate of rates each day, and a count on each of the last three."""
     return _measured(Scenario(phones=phones, days=WEEK, counts=3, key_bits=2048))
+
+
+def learned_rates(seed: int) -> dict[str, float]:
+    """The part of the revenue that rates of a week bring on its last day, with its 95 % interval over people."""
+    scenario = Scenario(phones=FEW, days=WEEK, check="hybrid", entries=8, routines=24, seed=seed)
+    ads: dict[str, Any] = simulate(scenario).days[-1]["ads"]
+    low, high = ads["progress_interval"]
+    return {"progress": ads["progress"], "low": low, "high": high, "load": os.getloadavg()[1]}
 
 
 def _measured(scenario: Scenario) -> dict[str, float]:
@@ -111,8 +141,8 @@ def _measured(scenario: Scenario) -> dict[str, float]:
     }
 
 
-def _in_a_process(function: str, phones: int) -> dict[str, float]:
-    code = f"import sys, json; from benchmarks import simulation; print(json.dumps(simulation.{function}({phones})))"
+def _in_a_process(function: str, argument: int) -> dict[str, float]:
+    code = f"import sys, json; from benchmarks import simulation; print(json.dumps(simulation.{function}({argument})))"
     done = subprocess.run(  # noqa: S603  # our own
         [sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, timeout=TIMEOUT
     )
