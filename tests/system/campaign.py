@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import random
-import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +19,11 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
 from reticent.randomness import secure
+from reticent.storage.databases import open_database
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub, DecidingStub, EnrolmentStub
 from reticent_agg import AggregationServer, SqlStore
+from reticent_keys.sql_schema import JOURNAL
 from reticent_sim.engine import ServerPair
 from tests.parties.aggregation import requests
 from tests.parties.callers import CallsInFlight
@@ -104,11 +105,13 @@ class Campaign:
     Args:
         servers: Both of them.
         chance: When they are killed, and all else that is left to chance.
+        database: The PostgreSQL database of both, instead of files.
     """
 
-    def __init__(self, servers: ServerPair, chance: random.Random) -> None:
+    def __init__(self, servers: ServerPair, chance: random.Random, database: str | None = None) -> None:
         self.servers = servers
         self.chance = chance
+        self.database = database
         self.to_keys = CallsInFlight(chance)
         self.to_aggregation = CallsInFlight(chance)
         self.keys = Killer(servers.keys, self.to_keys, MIN_IN_FLIGHT)
@@ -282,9 +285,9 @@ class Campaign:
             )
 
     def _aggregation_server(self) -> AggregationServer:
-        """Another one over the same file."""
+        """Another one over the same data."""
         return AggregationServer(
-            SqlStore(self.servers.database),
+            SqlStore(self.database or self.servers.database),
             identity=self.servers.identity,
             now=lambda: START,
             rng=secure(),
@@ -332,7 +335,13 @@ class Campaign:
 
 
 async def campaign(
-    servers: ServerPair, chance: random.Random, *, phones: int, by_clock: Sequence[bool], kills: tuple[int, int, int]
+    servers: ServerPair,
+    chance: random.Random,
+    *,
+    phones: int,
+    by_clock: Sequence[bool],
+    kills: tuple[int, int, int],
+    database: str | None = None,
 ) -> Campaign:
     """All of it, in the order of a query's life, and what must be true in the end.
 
@@ -342,9 +351,10 @@ async def campaign(
         phones: How many join.
         by_clock: Of each query, whether it is closed by the clock.
         kills: How often, while phones join, while they contribute, and while it is decided; and at each closing.
+        database: The PostgreSQL database of both servers, instead of files.
     """
     joining, contributing, deciding = kills
-    held = Campaign(servers, chance)
+    held = Campaign(servers, chance, database)
     await held.join(phones, joining)
     await held.announce(by_clock)
     servers.keys.kill()  # so that nothing is decided yet
@@ -363,11 +373,11 @@ async def campaign(
     assert refusals <= {Refusal.LATE}
     assert all(not asked.refused for asked in held.asked if not asked.by_clock)
     cohorts = COHORTS * len(by_clock)
-    with contextlib.closing(sqlite3.connect(servers.journal)) as journal:
+    with contextlib.closing(open_database(database or servers.journal, JOURNAL)) as journal, journal.reading() as run:
         for question, answer in (
             ("SELECT count(*) FROM phones", phones),
             ("SELECT count(*) FROM decisions", cohorts),
             ("SELECT count(DISTINCT decision) FROM decisions", cohorts),
         ):
-            assert journal.execute(question).fetchone() == (answer,), question
+            assert run(question).fetchone() == (answer,), question
     return held

@@ -15,18 +15,31 @@ SEED = 5
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("key_bits", "phones", "queries", "kills"),
-    [(1024, 240, 6, (10, 20, 16)), (3072, 80, 2, (3, 6, 5))],
-    ids=["52 kills", "3072 bits"],
+    ("key_bits", "phones", "queries", "kills", "database"),
+    [
+        (1024, 240, 6, (10, 20, 16), "sqlite"),
+        (3072, 80, 2, (3, 6, 5), "sqlite"),
+        (1024, 160, 4, (5, 10, 8), "postgresql"),
+    ],
+    ids=["52 kills", "3072 bits", "postgresql"],
 )
-def test_whatever_is_killed_what_was_acknowledged_is_counted_once(
-    tmp_path: Path, key_bits: int, phones: int, queries: int, kills: tuple[int, int, int]
+def test_whatever_is_killed_what_was_acknowledged_is_counted_once(  # noqa: PLR0917  # a campaign's size
+    tmp_path: Path,
+    key_bits: int,
+    phones: int,
+    queries: int,
+    kills: tuple[int, int, int],
+    database: str,
+    request: pytest.FixtureRequest,
 ) -> None:
+    address = request.getfixturevalue("postgres") if database == "postgresql" else None
     print(f"seed {SEED}")  # noqa: T201  # pytest shows it where the test fails
-    with launched(ServerPair(tmp_path, clock=START, keys_options=ALLOWED, key_bits=key_bits)) as servers:
+    with launched(
+        ServerPair(tmp_path, clock=START, keys_options=ALLOWED, key_bits=key_bits, database=address)
+    ) as servers:
         chance = random.Random(SEED)  # noqa: S311  # when to kill is no secret
         by_clock = [False, True] * (queries // 2)
-        asyncio.run(campaign(servers, chance, phones=phones, by_clock=by_clock, kills=kills))
+        asyncio.run(campaign(servers, chance, phones=phones, by_clock=by_clock, kills=kills, database=address))
 
 
 HASTY = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import sqlite3
 import time
 from asyncio import Runner
 from collections import defaultdict
@@ -21,11 +20,16 @@ from google.protobuf.message import Message
 from reticent.protocol import AgreementKey, Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.invitation import Invitation
+from reticent.storage.database import Reader
+from reticent.storage.databases import open_database
+from reticent.storage.sql import FileFormat, SqlDatabase
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
+from reticent_agg.sql_schema import FORMAT
 from reticent_keys import Identity, KeyPair, QueryKeyStore, administration
 from reticent_keys.folder import Folder
+from reticent_keys.sql_schema import JOURNAL
 from reticent_sim.engine import ServerPair, launched
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, START, Fault, Kill, World
 
@@ -64,9 +68,10 @@ class Deployment:
 
     Args:
         path: An empty folder.
+        database: The address of an empty PostgreSQL database, for the data of both servers.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, database: str | None = None) -> None:
         self.path = path
         self.runner = Runner()
         self.over: set[bytes] = set()
@@ -82,17 +87,19 @@ class Deployment:
                 *("--membership-days", str(MEMBERSHIP.days), *LOGGING),
             ),
             aggregation_options=LOGGING,
+            database=database,
         )
         self.processes = {KEYS: self.servers.keys, AGGREGATION: self.servers.aggregation}
         passphrase = self.servers.passphrase
-        self.folder = Made(self.servers.keys_folder, bits=BITS, simulation=True)
+        self.folder = Made(self.servers.keys_folder, bits=BITS, simulation=True, database=database)
         self.folder.known = {}
         with self.folder.served(passphrase, now=lambda: START) as server:
             self.identity = server.identity
         storage = Identity.load(self.servers.keys_folder / "identity", passphrase).storage_key()
         self.query_keys = QueryKeyStore(self.servers.keys_folder / "queries", storage)
         self._channels: list[grpc.aio.Channel] = []
-        self._files: dict[Path, sqlite3.Connection] = {}
+        self._database = database
+        self._readers: dict[FileFormat, Reader | SqlDatabase] = {}
         self.calls: Mapping[str, Callable[..., Any]] = {}
 
     def restart(self, party: str) -> None:
@@ -130,23 +137,24 @@ class Deployment:
         """Set a server's clock forward."""
         self.processes[party].move_clock(self.clock(party) + dt.timedelta(seconds=seconds))
 
-    def read(self, path: Path, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """What is in a server's file at present."""
-        if path not in self._files:
-            self._files[path] = sqlite3.connect(path, timeout=TIMEOUT, isolation_level=None)
-            self._files[path].execute("PRAGMA query_only = ON")
-        return self._files[path].execute(sql, values).fetchall()
+    def read(self, data: FileFormat, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """What a server's data is at present."""
+        if data not in self._readers:
+            path = self.servers.journal if data is JOURNAL else self.servers.database
+            self._readers[data] = Reader(path, data) if self._database is None else open_database(self._database, data)
+        with self._readers[data].reading() as run:
+            return run(sql, values).fetchall()
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+        for reader in self._readers.values():
+            reader.close()
         self.runner.run(self._hang_up())
 
 
 @contextlib.contextmanager
-def deployed(path: Path) -> Iterator[Deployment]:
+def deployed(path: Path, database: str | None = None) -> Iterator[Deployment]:
     """A deployment in an empty folder, of which both servers serve."""
-    made = Deployment(path)
+    made = Deployment(path, database)
     with made.runner, launched(made.servers), closing(made):
         made.runner.run(made.connect())
         yield made
@@ -304,10 +312,10 @@ class Processes(World):
     # What can be seen.
 
     def journal(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._deployment.read(self._deployment.servers.journal, sql, values)
+        return self._deployment.read(JOURNAL, sql, values)
 
     def collected(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._deployment.read(self._deployment.servers.database, sql, values)
+        return self._deployment.read(FORMAT, sql, values)
 
     def pair(self, key_id: str) -> KeyPair:
         return self._deployment.folder.known[key_id]
