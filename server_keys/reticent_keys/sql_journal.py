@@ -25,8 +25,10 @@ from reticent_keys.journal import (
     KeyState,
     RecordedDecision,
 )
+from reticent_keys.sql_phones import change_phone, enrol, find_phone, phone_of
 from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
-from reticent_keys.summaries import KeyServerSummary, KeySummary, PhoneSummary
+from reticent_keys.sql_summary import summary_of
+from reticent_keys.summaries import KeyServerSummary, PhoneSummary
 
 __all__ = ["SqlJournal"]
 
@@ -91,36 +93,7 @@ class SqlJournal(Journal):
 
     def summary(self, now: int) -> KeyServerSummary:
         with self.database.reading() as run:
-            row = run(
-                "SELECT identity, copied, (SELECT count(*) FROM phones WHERE ended IS NULL AND expires > ?),"
-                " (SELECT count(*) FROM phones),"
-                " (SELECT count(*) FROM invitations WHERE phone IS NULL AND expires > ?),"
-                " (SELECT count(*) FROM queries), (SELECT count(*) FROM decisions) FROM server",
-                (now, now),
-            ).fetchone()
-            keys = run(
-                "SELECT id, state, bits, made, activated, count(query),"
-                " CAST(coalesce(sum(CASE WHEN deadline > ? THEN undecided ELSE 0 END), 0) AS INTEGER),"
-                " CAST(coalesce(sum(CASE WHEN deadline > ? THEN 0 ELSE undecided END), 0) AS INTEGER)"
-                " FROM keys LEFT JOIN progress ON key = keys.number GROUP BY keys.number ORDER BY keys.number DESC",
-                (now, now),
-            ).fetchall()
-        summaries = tuple(
-            KeySummary(
-                key_id,
-                state,
-                bits,
-                instant(made),
-                None if since is None else instant(since),
-                queries,
-                undecided,
-                overdue,
-            )
-            for key_id, state, bits, made, since, queries, undecided, overdue in keys
-        )
-        identity, copied, members, phones, invitations, queries, decided = row
-        since = None if copied is None else instant(copied)
-        return KeyServerSummary(identity.hex(), members, phones, invitations, queries, decided, summaries, since)
+            return summary_of(run, now)
 
     def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
         with self.database.transaction():
@@ -130,40 +103,16 @@ class SqlJournal(Journal):
     @retried
     def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         with self.database.transaction() as run:
-            found = run(
-                "SELECT expires, phone FROM invitations WHERE hash = ? /* FOR UPDATE */", (invitation,)
-            ).fetchone()
-            if found is None:
-                raise Refused(Refusal.INVITATION, "there is no such invitation")
-            expires, number = found
-            if number is not None:
-                enrolled = _phone(run("SELECT * FROM phones WHERE number = ?", (number,)).fetchone())
-                if enrolled.verify_key != phone.verify_key:
-                    raise Refused(Refusal.INVITATION, "another phone has used the invitation")
-                return enrolled
-            if expires <= phone.enrolled:
-                raise Refused(Refusal.INVITATION, "the invitation has expired")
-            (number,) = run(
-                "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?) RETURNING number", phone[:4]
-            ).fetchone()
-            run("UPDATE invitations SET phone = ? WHERE hash = ?", (number, invitation))
-        return phone
+            return enrol(run, invitation, phone)
 
     def phone(self, phone_id: bytes) -> EnrolledPhone:
         with self.database.reading() as run:
-            row = run("SELECT * FROM phones WHERE id = ?", (phone_id,)).fetchone()
-        return _found(row, phone_id)
+            return find_phone(run, phone_id)
 
     @retried
     def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         with self.database.transaction() as run:
-            row = run("SELECT * FROM phones WHERE id = ? /* FOR UPDATE */", (phone_id,)).fetchone()
-            phone = change(_found(row, phone_id))
-            run(
-                "UPDATE phones SET expires = ?, renewed_from = ?, ended = ? WHERE id = ?",
-                (phone.expires, phone.renewed_from, phone.ended, phone_id),
-            )
-        return phone
+            return change_phone(run, phone_id, change)
 
     def phone_ids(self, first: bytes, last: bytes) -> list[bytes]:
         with self.database.reading() as run:
@@ -177,7 +126,7 @@ class SqlJournal(Journal):
                 rows = run("SELECT * FROM phones WHERE number > ? ORDER BY number LIMIT ?", (last, PAGE)).fetchall()
             if not rows:
                 return
-            for phone in map(_phone, rows):
+            for phone in map(phone_of, rows):
                 state = phone.ended or ("member" if phone.expires > now else "expired")
                 yield PhoneSummary(phone.id.hex(), state, instant(phone.enrolled), instant(phone.expires))
             last = rows[-1][0]
@@ -363,16 +312,6 @@ class SqlJournal(Journal):
 
     def __repr__(self) -> str:
         return f"SqlJournal({self.database.place})"
-
-
-def _found(row: tuple[object, ...] | None, phone_id: bytes) -> EnrolledPhone:
-    if row is None:
-        raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone_id.hex()}")
-    return _phone(row)
-
-
-def _phone(row: tuple[object, ...]) -> EnrolledPhone:
-    return EnrolledPhone(*row[1:])  # type: ignore[arg-type]  # the schema says so
 
 
 def _key(row: tuple[str, int, bytes, str]) -> Key:
