@@ -49,16 +49,35 @@ class SqlJournal(Journal):
     def __init__(self, place: str | Path | None) -> None:
         self.database = open_database(place, JOURNAL)
 
+    # In PostgreSQL, a change of the state of keys excludes dealing and deciding. Dealing, which takes long for many
+    # phones, excludes other dealing, and deciding other deciding: neither waits for the other.
+
+    @contextmanager
+    def _changing_keys(self) -> Iterator[Execute]:
+        """A transaction about the server or the states of keys."""
+        with self.database.transaction() as run:
+            self.database.lock(b"keys")
+            yield run
+
+    @contextmanager
+    def _dealing(self) -> Iterator[Execute]:
+        """A transaction about queries: one at a time, in all processes."""
+        with self.database.transaction() as run:
+            self.database.lock(b"keys", shared=True)
+            self.database.lock(b"queries")
+            yield run
+
     @contextmanager
     def _deciding(self) -> Iterator[Execute]:
-        """A transaction about keys, queries or decisions: one at a time, in all processes."""
+        """A transaction about decisions, or keys that no query can be dealt under: one at a time, in all processes."""
         with self.database.transaction() as run:
+            self.database.lock(b"keys", shared=True)
             self.database.lock(b"decisions")
             yield run
 
     @retried
     def take_ownership(self, identity: bytes) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             found = run("SELECT identity FROM server").fetchone()
             if found is None:
                 run("INSERT INTO server (identity) VALUES (?)", (identity,))
@@ -153,7 +172,7 @@ class SqlJournal(Journal):
 
     @retried
     def add_pending(self, key: Key, now: int) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             if self.key(key.id) is None:
                 run(
                     "INSERT INTO keys (id, state, bits, public, made) VALUES (?, 'PENDING', ?, ?, ?)",
@@ -162,7 +181,7 @@ class SqlJournal(Journal):
 
     @retried
     def activate(self, key: Key, now: int, replaces: str | None = None) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             found = self.key(key.id)
             if found is not None and found.state is not KeyState.PENDING:  # the file of a destroyed key is erased
                 return
@@ -181,7 +200,7 @@ class SqlJournal(Journal):
 
     @retried
     def retire_keys(self) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             run("UPDATE keys SET state = 'RETIRED' WHERE state IN ('PENDING', 'ACTIVE', 'DRAINING')")
 
     def query(self, digest: bytes) -> CountersignedQuery | None:
@@ -207,7 +226,7 @@ class SqlJournal(Journal):
     def countersign(
         self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
     ) -> CountersignedQuery:
-        with self._deciding() as run:
+        with self._dealing() as run:
             found = self.countersigned(query)
             if found is not None:
                 return found
@@ -266,7 +285,7 @@ class SqlJournal(Journal):
 
     @retried
     def erase_all_but_undecided(self, erase: Callable[[list[bytes]], None], now: int) -> None:
-        with self._deciding():
+        with self._dealing():
             erase(self.undecided_queries(now))
 
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:
