@@ -124,6 +124,15 @@ class Journal(ABC):
         """
 
     @abstractmethod
+    def check_complete(self) -> None:
+        """Check that no record is missing, under a key in use, that this server has made and replied to.
+
+        Raises:
+            JournalError: The journal was restored from a backup. `countersign`, `note_decryption` and `decide` then
+                raise Refused: UNAVAILABLE. Nothing is refused any more after `retire_keys`.
+        """
+
+    @abstractmethod
     def owner(self) -> bytes | None:
         """The public key of the server; None before `take_ownership`."""
 
@@ -286,6 +295,9 @@ class Journal(ABC):
         """Call `erase` with the digests of `undecided_queries`, while no query is countersigned.
 
         Otherwise it would erase the key of a query that another process is countersigning.
+
+        Raises:
+            JournalError: As `check_complete` does.
         """
 
     # Decisions

@@ -25,7 +25,10 @@ from reticent_keys.journal import (
     KeyState,
     RecordedDecision,
 )
+from reticent_keys.record_counts import RecordCounts
+from reticent_keys.sql_keys import destroy_drained, key_of, undecided_key
 from reticent_keys.sql_phones import change_phone, enrol, find_phone, phone_of
+from reticent_keys.sql_records import add_records, check_complete, refuse_restored
 from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
 from reticent_keys.sql_summary import summary_of
 from reticent_keys.summaries import KeyServerSummary, PhoneSummary
@@ -41,13 +44,15 @@ class SqlJournal(Journal):
 
     Args:
         place: The path of a SQLite file, None for a journal in memory, or an address of PostgreSQL.
+        counts: Finds that the journal was restored from a backup; None if no query is countersigned or decided.
 
     Raises:
         JournalError: The database is damaged, foreign or of another version.
     """
 
-    def __init__(self, place: str | Path | None) -> None:
+    def __init__(self, place: str | Path | None, counts: RecordCounts | None = None) -> None:
         self.database = open_database(place, JOURNAL)
+        self._counts = counts
 
     # In PostgreSQL, a change of the state of keys excludes dealing and deciding. Dealing, which takes long for many
     # phones, excludes other dealing, and deciding other deciding: neither waits for the other.
@@ -85,6 +90,23 @@ class SqlJournal(Journal):
                 raise JournalError(
                     f"{self.database.place} is the journal of another key server than the identity beside it"
                 )
+
+    def check_complete(self) -> None:
+        if self._counts is None:
+            return
+        with self._changing_keys() as run:
+            keys = check_complete(run, self._counts)
+        for key_id, records in keys:
+            self._counts.raise_to(key_id, records)
+
+    def _refuse_restored(self, run: Execute, key_id: str) -> None:
+        if self._counts is not None:
+            refuse_restored(run, self._counts, key_id)
+
+    def _keep_count(self, key_id: str, records: int) -> None:
+        """Keep how many records there are, before anybody learns of them."""
+        if self._counts is not None:
+            self._counts.raise_to(key_id, records)
 
     def owner(self) -> bytes | None:
         with self.database.reading() as run:
@@ -158,12 +180,12 @@ class SqlJournal(Journal):
     def keys(self, *states: KeyState) -> list[Key]:
         with self.database.reading() as run:
             rows = run("SELECT id, bits, public, state FROM keys ORDER BY number").fetchall()
-        return [key for key in map(_key, rows) if key.state in states]
+        return [key for key in map(key_of, rows) if key.state in states]
 
     def key(self, key_id: str) -> Key | None:
         with self.database.reading() as run:
             row = run("SELECT id, bits, public, state FROM keys WHERE id = ?", (key_id,)).fetchone()
-        return None if row is None else _key(row)
+        return None if row is None else key_of(row)
 
     def active_since(self) -> int | None:
         with self.database.reading() as run:
@@ -191,12 +213,12 @@ class SqlJournal(Journal):
             run("UPDATE keys SET state = 'DRAINING' WHERE state = 'ACTIVE'")
             run("UPDATE keys SET state = 'ACTIVE', activated = ? WHERE id = ? AND state = 'PENDING'", (now, key.id))
             run("UPDATE keys SET state = 'DESTROYED' WHERE state = 'PENDING'")
-            _destroy_drained(run, now)
+            destroy_drained(run, now)
 
     @retried
     def destroy_unused(self, now: int) -> None:
         with self._deciding() as run:
-            _destroy_drained(run, now)
+            destroy_drained(run, now)
 
     @retried
     def retire_keys(self) -> None:
@@ -210,7 +232,7 @@ class SqlJournal(Journal):
                 " FROM queries JOIN keys ON keys.number = queries.key WHERE digest = ?",
                 (digest,),
             ).fetchone()
-        return None if row is None else CountersignedQuery(row[0], row[1], row[2], row[3], row[4], _key(row[5:]))
+        return None if row is None else CountersignedQuery(row[0], row[1], row[2], row[3], row[4], key_of(row[5:]))
 
     def countersigned(self, query: Query) -> CountersignedQuery | None:
         with self.database.reading() as run:
@@ -233,6 +255,7 @@ class SqlJournal(Journal):
             active = run("SELECT number FROM keys WHERE state = 'ACTIVE' AND id = ?", (query.key_id,)).fetchone()
             if active is None:
                 raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
+            self._refuse_restored(run, query.key_id)
             members = run(  # in the order of the invitations, which does not depend on who joined first
                 "SELECT phones.number FROM phones LEFT JOIN invitations ON phone = phones.number"
                 " WHERE ended IS NULL AND phones.expires > ? ORDER BY invitations.number, phones.number",
@@ -246,8 +269,10 @@ class SqlJournal(Journal):
             ).fetchone()
             rows = ((number, phone, cohort) for phone, cohort in dealt.cohorts)
             self.database.run_many("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", rows)
+            records = add_records(run, query.key_id)
             made = self.query(query.digest)
             assert made is not None  # noqa: S101  # it was inserted
+        self._keep_count(query.key_id, records)
         return made
 
     def dealt_phones(self, query: int, page: int) -> Iterator[list[tuple[bytes, bytes, int]]]:
@@ -285,15 +310,22 @@ class SqlJournal(Journal):
 
     @retried
     def erase_all_but_undecided(self, erase: Callable[[list[bytes]], None], now: int) -> None:
-        with self._dealing():
+        with self._dealing() as run:
+            if self._counts is not None:
+                check_complete(run, self._counts)
             erase(self.undecided_queries(now))
 
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:
         with self.database.reading() as run:
             row = run(
-                "SELECT request, decision FROM decisions WHERE query = ? AND cohort = ?", (query, cohort)
+                "SELECT request, decision, keys.id, records FROM decisions"
+                " JOIN queries ON queries.number = query JOIN keys ON keys.number = key WHERE query = ? AND cohort = ?",
+                (query, cohort),
             ).fetchone()
-        return None if row is None else RecordedDecision(*row)
+        if row is None:
+            return None
+        self._keep_count(*row[2:])  # whoever recorded it may have been killed before
+        return RecordedDecision(*row[:2])
 
     @retried
     def note_decryption(self, query: int, cohort: int, request: bytes) -> None:
@@ -301,8 +333,11 @@ class SqlJournal(Journal):
             decided = self.decision(query, cohort)
             if decided is not None and not hmac.compare_digest(decided.request, request):
                 raise Refused(Refusal.ALREADY_DECIDED)
-            _refuse_undecidable(run, query, cohort, request)
-            run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
+            key_id = undecided_key(run, query, cohort, request)
+            self._refuse_restored(run, key_id)
+            noted = run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
+            records = add_records(run, key_id, noted.rowcount)
+        self._keep_count(key_id, records)
 
     @retried
     def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
@@ -310,9 +345,12 @@ class SqlJournal(Journal):
             found = self.decision(query, cohort)
             if found is not None:
                 return found
-            _refuse_undecidable(run, query, cohort, decision.request)
+            key_id = undecided_key(run, query, cohort, decision.request)
+            self._refuse_restored(run, key_id)
             run("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
-            _destroy_drained(run, now)
+            records = add_records(run, key_id)
+            destroy_drained(run, now)
+        self._keep_count(key_id, records)
         return decision
 
     @retried
@@ -331,30 +369,3 @@ class SqlJournal(Journal):
 
     def __repr__(self) -> str:
         return f"SqlJournal({self.database.place})"
-
-
-def _key(row: tuple[str, int, bytes, str]) -> Key:
-    key_id, bits, public, state = row
-    return Key(key_id, bits, public, KeyState[state])
-
-
-def _refuse_undecidable(run: Execute, query: int, cohort: int, request: bytes) -> None:
-    """Refuse a request that may not be decided any more, within a transaction."""
-    state, noted = run(
-        "SELECT state, (SELECT request FROM decryptions WHERE query = queries.number AND cohort = ?)"
-        " FROM queries JOIN keys ON keys.number = key WHERE queries.number = ?",
-        (cohort, query),
-    ).fetchone()
-    if noted is not None and not hmac.compare_digest(noted, request):
-        raise Refused(Refusal.ALREADY_DECIDED)
-    if state == KeyState.RETIRED.name:
-        raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
-
-
-def _destroy_drained(run: Execute, now: int) -> None:
-    """Mark draining keys as destroyed, within a transaction, if nothing can be decided under them any more."""
-    run(
-        "UPDATE keys SET state = 'DESTROYED' WHERE state = 'DRAINING'"
-        " AND NOT EXISTS (SELECT 1 FROM progress WHERE key = keys.number AND undecided > 0 AND deadline > ?)",
-        (now,),
-    )

@@ -19,7 +19,8 @@ CREATE TABLE keys (
     bits INTEGER NOT NULL,
     public BLOB NOT NULL,
     made INTEGER NOT NULL,
-    activated INTEGER
+    activated INTEGER,
+    records INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX one_is_active ON keys (state) WHERE state = 'ACTIVE';
 CREATE TABLE phones (
@@ -82,6 +83,7 @@ JOURNAL = FileFormat(
     0x524B4A31,
     SCHEMA,
     JournalError,
+    migrations=("ALTER TABLE keys ADD COLUMN records INTEGER NOT NULL DEFAULT 0;",),
     namespace="reticent_keys",
     migrate="reticent keys migrate",
 )
