@@ -336,9 +336,11 @@ class Journal(ABC):
 
     @abstractmethod
     def prune(self, before: int, rows: int) -> int:
-        """Delete some of what is needed no more: the phones of a query whose last cohort was decided before then.
+        """Delete some of what is needed no more: the phones and noted decryptions of a query.
 
-        If there is none, invitations that expired before then and were not used. Decisions stay for ever.
+        Its last cohort was decided before then; or it was countersigned before then, under a key that is retired since,
+        so that nothing of it is ever decided. If there is none, invitations that expired before then and were not used.
+        Decisions stay for ever.
 
         Args:
             before: In milliseconds.

@@ -29,7 +29,7 @@ from reticent_keys.record_counts import RecordCounts
 from reticent_keys.sql_keys import destroy_drained, key_of, undecided_key
 from reticent_keys.sql_phones import change_phone, enrol, find_phone, phone_of
 from reticent_keys.sql_records import add_records, check_complete, refuse_restored
-from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
+from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_DECRYPTIONS, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
 from reticent_keys.sql_summary import summary_of
 from reticent_keys.summaries import KeyServerSummary, PhoneSummary
 
@@ -279,13 +279,14 @@ class SqlJournal(Journal):
         last = 0
         while True:
             with self.database.reading() as run:
-                if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
-                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
                 rows = run(
                     "SELECT number, id, verify_key, cohort FROM dealt JOIN phones ON number = phone"
                     " WHERE query = ? AND phone > ? ORDER BY phone LIMIT ?",
                     (query, last, page),
                 ).fetchall()
+                # Afterwards: between two statements another process may begin to delete.
+                if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
+                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
             if not rows:
                 return
             yield [row[1:] for row in rows]
@@ -356,11 +357,12 @@ class SqlJournal(Journal):
     @retried
     def prune(self, before: int, rows: int) -> int:
         with self._deciding() as run:
-            found = run(PRUNED, (before,)).fetchone()
+            found = run(PRUNED, (before, before)).fetchone()
             if found is None:
                 return run(PRUNE_INVITATIONS, (before, rows)).rowcount
             run("UPDATE queries SET pruned = TRUE WHERE number = ?", found)
-            return run(PRUNE, (*found, *found, rows)).rowcount
+            deleted = run(PRUNE, (*found, *found, rows)).rowcount
+            return deleted + run(PRUNE_DECRYPTIONS, (*found, *found, rows - deleted)).rowcount
 
     def is_decided(self, query: int) -> bool:
         with self.database.reading() as run:

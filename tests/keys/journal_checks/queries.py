@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from reticent.protocol import Refusal
 from reticent_keys.journal import Deal
@@ -40,6 +41,40 @@ def check_old_phones_are_deleted_a_few_at_a_time_and_decisions_never(the: Settin
     assert [the.journal.prune(LATER + 1, 3) for _ in range(2)] == [1, 0], "an invitation has expired"
     refused(Refusal.INVITATION, lambda: the.journal.enrol(b"expired", phone(9)))
     assert the.journal.enrol(b"\1", phone(8, verify_key=phone(1).verify_key)) == phone(1), "used ones are kept"
+
+
+def check_what_is_under_a_retired_key_is_deleted_a_few_rows_at_a_time(the: Setting) -> None:
+    """Nothing of it is ever decided."""
+    number = countersigned(the.journal).number
+    the.journal.decide(number, 0, decision(b"0"), NOW)
+    the.journal.note_decryption(number, 1, b"1")
+    assert the.journal.prune(LATER, 3) == 0
+    the.journal.retire_keys()
+    the.journal.activate(SECOND, LATER)
+    fresh = countersigned(the.journal, id="fresh", key_id="second").number
+    assert the.journal.prune(NOW, 3) == 0
+    assert [the.reopened().prune(LATER, 3) for _ in range(3)] == [3, 2, 0]
+    assert the.journal.decision(number, 0) == decision(b"0")
+    refused(Refusal.KEY_RETIRED, lambda: the.journal.note_decryption(number, 1, b"2"))
+    refused(Refusal.KEY_RETIRED, lambda: the.journal.decide(number, 1, decision(b"2"), NOW))
+    refused(Refusal.KEY_RETIRED, lambda: countersigned(the.journal))
+    assert len(next(the.journal.dealt_phones(fresh, 9))) == 4
+
+
+def check_no_page_of_a_deal_mixes_two_states(the: Setting) -> None:
+    """A phone is revoked, or another process deletes the phones, before, between and after the statements of a page."""
+    number = countersigned(the.journal).number
+    pages = the.journal.dealt_phones(number, 3)
+    whole = next(pages)
+    the.journal.change_phone(phone(4).id, lambda found: found._replace(ended="revoked"))
+    whole += next(pages)
+    assert [each[0] for each in whole] == [phone(each).id for each in (1, 2, 3, 4)]
+    for cohort in (0, 1):
+        the.journal.decide(number, cohort, decision(b"%d" % cohort), NOW)
+    with closing(the.storage.open(the.path)) as other:
+        with the.storage.between(the.journal, lambda: other.prune(LATER, 9)):
+            refused(Refusal.ALREADY_DECIDED, lambda: list(the.journal.dealt_phones(number, 9)))
+        assert other.prune(LATER, 9) == 0
 
 
 def check_a_query_is_undecided_until_its_deadline(the: Setting) -> None:
