@@ -91,6 +91,7 @@ class SqlJournal(Journal):
                     f"{self.database.place} is the journal of another key server than the identity beside it"
                 )
 
+    @retried
     def check_complete(self) -> None:
         if self._counts is None:
             return
