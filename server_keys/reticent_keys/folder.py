@@ -158,10 +158,12 @@ class Folder:
         """
         with contextlib.closing(self.journal()) as journal:
             identity = Identity.load(self._identity, passphrase)  # or the server could not open the new pair
+            pairs = self._pair_store(passphrase)
             if retire:
                 journal.retire_keys()  # no query is countersigned until there is a new key
                 QueryKeyStore(self._queries, identity.storage_key()).erase_all_but(())
-            return Keyring(journal, self._pair_store(passphrase), self._generate, now).rotate()
+                pairs.erase_all()  # a restored journal does not know the later ones
+            return Keyring(journal, pairs, self._generate, now).rotate()
 
     def backup(self, target: Path, now: dt.datetime) -> None:
         """Copy what a server needs to continue to a new folder, while it runs or not.

@@ -89,6 +89,7 @@ def test_a_server_does_not_start_on_an_old_file(tmp_path: Path) -> None:
             database.backup(tmp_path / "yesterday")
             database.close()
             assert decide(server, *honest(query, 0, local.key, inputs)).outcome == wire.RELEASED
+        folder.rotate(PASSPHRASE, local.clock.now)
         for path in file.parent.glob("journal.db-*"):
             path.unlink()
         shutil.copy(tmp_path / "yesterday", file)
@@ -110,7 +111,8 @@ def _check_closed(folder: Folder, local: LocalKeyServer, query: Query, inputs: l
         with pytest.raises(JournalError, match=RESTORED), served(folder, local):
             pass
     key = pair(BITS, 1).public
-    folder.rotate(PASSPHRASE, local.clock.now, retire=True)
+    made = folder.rotate(PASSPHRASE, local.clock.now, retire=True)
+    assert [path.stem for path in folder.path.glob("pairs/*")] == [made]
     for _ in range(2):
         with served(folder, local) as server:
             refused(Refusal.KEY_RETIRED, lambda: decide(server, *honest(query, 0, key, inputs[1:])))

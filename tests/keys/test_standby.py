@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from reticent.protocol.invitation import Invitation
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeysError, SqlJournal
+from reticent_sim.engine.addresses import free_address
 from reticent_sim.engine.endpoint import Endpoint
 from reticent_sim.engine.process import ServerProcess
 from tests.keys.processes import POPULATION, Site, contributions, countersigned, decided
@@ -58,11 +58,7 @@ def pair_of(path: Path, *options: str) -> Iterator[tuple[Site, ServerProcess]]:
 @contextmanager
 def standby_elsewhere(place: Site) -> Iterator[tuple[ServerProcess, Endpoint]]:
     """A standby at addresses of its own, as on another machine, and where it decides."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other)]
-    phones, decisions = (Endpoint(each, place.deciding.credentials) for each in addresses)
+    phones, decisions = (Endpoint(free_address(), place.deciding.credentials) for _ in range(2))
     own = [f"--phones={phones.address}", f"--decisions={decisions.address}"]
     standby = ServerProcess(
         "standby",
@@ -178,9 +174,8 @@ async def _frozen_and_back(
         ]
         first = await decided(to, *asked[0])
         os.kill(place.keys.pid, signal.SIGSTOP)
-        late = [
-            asyncio.create_task(decided(to, wire.DecideHead(query=query.digest, cohort=each), [])) for each in (0, 1)
-        ]
+        burns = [wire.DecideHead(query=query.digest, cohort=cohort) for cohort in (0, 1)]
+        late = [asyncio.create_task(decided(to, head, [])) for head in burns]
         await asyncio.to_thread(_end_connections, url)
         await asyncio.to_thread(standby.wait, 2 * TAKEN_OVER)
         assert await decided(there, *asked[0]) == first
