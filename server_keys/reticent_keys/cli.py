@@ -130,6 +130,7 @@ def serve(
     """
     if seed is not None and not simulation:
         raise ValueError("--seed needs --simulation: whoever knows the seed knows which phones share a cohort")
+    process.forbid_core_dumps()
     start_logging(log_level, log_json)
     process.handle_signals()  # a standby may wait for months
     _check_days("a membership", membership_days)
@@ -194,6 +195,7 @@ def rotate(
         retire: Stop decisions under former keys. Needed after a restore from a copy that
             `reticent keys backup` did not make: its journal may lack decisions.
     """
+    process.forbid_core_dumps()
     opened = Folder(folder, bits=key_bits, simulation=simulation, database=database)
     opened.journal().close()  # fails early if there is no server
     made = opened.rotate(process.passphrase(passphrase_file), SystemClock().now, retire=retire)

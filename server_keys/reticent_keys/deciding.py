@@ -6,6 +6,7 @@ gets. Here a sum is released only if it is the sum of contributions for which th
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
 import threading
@@ -85,6 +86,7 @@ class Checking:
         self._expectation = expectation
         self._workers = workers
         self._pending = deque[Future[CheckedReceipts]]()
+        self._is_abandoned = False
         self._last = b""
         places = expectation.plaintexts
         self._checked = CheckedReceipts([0] * places, [0] * places)
@@ -105,17 +107,29 @@ class Checking:
             self._checked.add(check(self._expectation, some))
             return
         self._pending.append(self._workers.submit(self._expectation, some))
+        if self._is_abandoned:
+            self.abandon()
         if len(self._pending) > 2 * self._workers.processes:
             self._checked.add(self._pending.popleft().result())
+
+    def abandon(self) -> None:
+        """Drop the receipts that no worker checks yet, while another thread may add some: nobody wants the result."""
+        self._is_abandoned = True
+        with contextlib.suppress(IndexError):
+            while True:
+                self._pending.popleft().cancel()
 
     def result(self) -> CheckedReceipts:
         """The sums that all receipts yield.
 
         Raises:
-            Refused: BAD_RECEIPTS.
+            Refused: BAD_RECEIPTS. UNAVAILABLE: they are abandoned.
         """
-        while self._pending:
-            self._checked.add(self._pending.popleft().result())
+        with contextlib.suppress(IndexError):
+            while True:
+                self._checked.add(self._pending.popleft().result())
+        if self._is_abandoned:  # some are missing
+            raise Refused(Refusal.UNAVAILABLE, "the request is abandoned")
         return self._checked
 
 
@@ -205,6 +219,11 @@ class Decider:
         if request.checking is not None:
             for first in range(0, len(receipts), RECEIPTS_PER_BATCH):
                 request.checking.add(receipts[first : first + RECEIPTS_PER_BATCH])
+
+    def abandon(self, request: DecisionRequest) -> None:
+        """Drop what is left of a request that is decided, was refused, or whose caller is gone."""
+        if request.checking is not None:
+            request.checking.abandon()
 
     def decide(self, request: DecisionRequest) -> wire.Decision:
         """Decide a request that has all its receipts; the same request gets the same decision again.

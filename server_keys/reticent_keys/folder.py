@@ -5,6 +5,7 @@ folder/identity.pub  the public part of it, for everybody who checks signatures
 folder/journal.db    the journal
 folder/pairs/ID.key  the key pairs in use, encrypted under the passphrase
 folder/queries/DIGEST.key  the keys of undecided queries, encrypted
+folder/records.json  the numbers of records under each key, by which a restored journal is noticed
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from reticent_keys.membership import MEMBERSHIP
 from reticent_keys.metrics import STORE_SECONDS
 from reticent_keys.query_key_store import QueryKeyStore
 from reticent_keys.receipt_workers import ReceiptWorkers
+from reticent_keys.record_counts import RecordCounts
 from reticent_keys.server import DECISION_TIME, KeyServer
 from reticent_keys.sql_journal import SqlJournal
 from reticent_keys.sql_schema import JOURNAL
@@ -90,7 +92,7 @@ class Folder:
         Raises:
             InUse: Another process serves from the folder, and this is no standby, which waits for its end.
             WrongPassphrase: The folder's secrets were sealed with another passphrase.
-            JournalError: The journal belongs to another server, cannot be read, or is missing.
+            JournalError: The journal belongs to another server, was restored, cannot be read, or is missing.
         """
         if not self.exists:
             self._create(passphrase)
@@ -98,7 +100,7 @@ class Folder:
         with contextlib.suppress(FileExistsError):
             create(self.path / PUBLIC_IDENTITY, f"{identity.public.hex()}\n".encode())
         with (
-            contextlib.closing(SqlJournal(self._place)) as journal,
+            contextlib.closing(SqlJournal(self._place, RecordCounts(self.path / "records.json"))) as journal,
             _claimed(journal, standby=standby) as claim,
             ReceiptWorkers() as workers,
         ):
@@ -156,10 +158,12 @@ class Folder:
         """
         with contextlib.closing(self.journal()) as journal:
             identity = Identity.load(self._identity, passphrase)  # or the server could not open the new pair
+            pairs = self._pair_store(passphrase)
             if retire:
                 journal.retire_keys()  # no query is countersigned until there is a new key
                 QueryKeyStore(self._queries, identity.storage_key()).erase_all_but(())
-            return Keyring(journal, self._pair_store(passphrase), self._generate, now).rotate()
+                pairs.erase_all()  # a restored journal does not know the later ones
+            return Keyring(journal, pairs, self._generate, now).rotate()
 
     def backup(self, target: Path, now: dt.datetime) -> None:
         """Copy what a server needs to continue to a new folder, while it runs or not.

@@ -124,6 +124,15 @@ class Journal(ABC):
         """
 
     @abstractmethod
+    def check_complete(self) -> None:
+        """Check that no record is missing, under a key in use, that this server has made and replied to.
+
+        Raises:
+            JournalError: The journal was restored from a backup. `countersign`, `note_decryption` and `decide` then
+                raise Refused: UNAVAILABLE. Nothing is refused any more after `retire_keys`.
+        """
+
+    @abstractmethod
     def owner(self) -> bytes | None:
         """The public key of the server; None before `take_ownership`."""
 
@@ -286,6 +295,9 @@ class Journal(ABC):
         """Call `erase` with the digests of `undecided_queries`, while no query is countersigned.
 
         Otherwise it would erase the key of a query that another process is countersigning.
+
+        Raises:
+            JournalError: As `check_complete` does.
         """
 
     # Decisions
@@ -324,9 +336,11 @@ class Journal(ABC):
 
     @abstractmethod
     def prune(self, before: int, rows: int) -> int:
-        """Delete some of what is needed no more: the phones of a query whose last cohort was decided before then.
+        """Delete some of what is needed no more: the phones and noted decryptions of a query.
 
-        If there is none, invitations that expired before then and were not used. Decisions stay for ever.
+        Its last cohort was decided before then; or it was countersigned before then, under a key that is retired since,
+        so that nothing of it is ever decided. If there is none, invitations that expired before then and were not used.
+        Decisions stay for ever.
 
         Args:
             before: In milliseconds.

@@ -60,6 +60,11 @@ class KeyPairStore:
             erase(self._path(key_id))
             _log.info("secret key erased", extra={"key": key_id[:16]})
 
+    def erase_all(self) -> None:
+        """Overwrite and delete all pairs, also those that no journal knows."""
+        for path in () if self._folder is None else self._folder.glob(f"*{SUFFIX}"):
+            self.erase(path.stem)
+
     def _load(self, key_id: str) -> KeyPair:
         if self._folder is None or not self._path(key_id).exists():
             raise KeyFileError(f"the key pair {key_id[:16]}… is missing in {self._folder}")

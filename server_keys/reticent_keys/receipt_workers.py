@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, cast
 
+from reticent.console.process import forbid_core_dumps
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.receipts import CheckedReceipts, Expectation, Receipts, check
@@ -140,6 +141,7 @@ class _ReceiptProcess:
 
 def serve() -> None:
     """Run by a process: check receipts until the pipe closes."""
+    forbid_core_dumps()
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):  # the server handles them
         signal.signal(each, signal.SIG_IGN)
     pipe = Connection(int(sys.argv[1]))

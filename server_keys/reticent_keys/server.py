@@ -48,7 +48,7 @@ class KeyServer:
         check_claim: Raises `InUse` if another process may serve now.
 
     Raises:
-        JournalError: The journal belongs to another server.
+        JournalError: The journal belongs to another server, or was restored from a backup.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class KeyServer:
         check_claim: Callable[[], None] = lambda: None,
     ) -> None:
         journal.take_ownership(identity.public)
+        journal.check_complete()
         self.journal = journal
         self.identity = identity.public
         """The public Ed25519 key, which invitations name."""

@@ -194,11 +194,14 @@ class Service:
                 raise Refused(Refusal.MALFORMED, "a request to decide must begin with its head")
             with DECIDE_SECONDS.time():
                 request = await self._for_decision(server.decider.begin, first.head)
-                async for message in messages:
-                    if message.WhichOneof("part") != "receipts":
-                        raise Refused(Refusal.MALFORMED, "only receipts may follow the head")
-                    await self._for_decision(server.decider.add, request, message.receipts.receipts)
-                return await self._for_decision(server.decider.decide, request)
+                try:
+                    async for message in messages:
+                        if message.WhichOneof("part") != "receipts":
+                            raise Refused(Refusal.MALFORMED, "only receipts may follow the head")
+                        await self._for_decision(server.decider.add, request, message.receipts.receipts)
+                    return await self._for_decision(server.decider.decide, request)
+                finally:
+                    server.decider.abandon(request)
 
         return {
             "GetTerms": unary(admission, wire.TermsRequest, terms),

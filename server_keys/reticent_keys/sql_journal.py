@@ -25,8 +25,13 @@ from reticent_keys.journal import (
     KeyState,
     RecordedDecision,
 )
-from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
-from reticent_keys.summaries import KeyServerSummary, KeySummary, PhoneSummary
+from reticent_keys.record_counts import RecordCounts
+from reticent_keys.sql_keys import destroy_drained, key_of, undecided_key
+from reticent_keys.sql_phones import change_phone, enrol, find_phone, phone_of
+from reticent_keys.sql_records import add_records, check_complete, refuse_restored
+from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_DECRYPTIONS, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
+from reticent_keys.sql_summary import summary_of
+from reticent_keys.summaries import KeyServerSummary, PhoneSummary
 
 __all__ = ["SqlJournal"]
 
@@ -39,24 +44,45 @@ class SqlJournal(Journal):
 
     Args:
         place: The path of a SQLite file, None for a journal in memory, or an address of PostgreSQL.
+        counts: Finds that the journal was restored from a backup; None if no query is countersigned or decided.
 
     Raises:
         JournalError: The database is damaged, foreign or of another version.
     """
 
-    def __init__(self, place: str | Path | None) -> None:
+    def __init__(self, place: str | Path | None, counts: RecordCounts | None = None) -> None:
         self.database = open_database(place, JOURNAL)
+        self._counts = counts
+
+    # In PostgreSQL, a change of the state of keys excludes dealing and deciding. Dealing, which takes long for many
+    # phones, excludes other dealing, and deciding other deciding: neither waits for the other.
+
+    @contextmanager
+    def _changing_keys(self) -> Iterator[Execute]:
+        """A transaction about the server or the states of keys."""
+        with self.database.transaction() as run:
+            self.database.lock(b"keys")
+            yield run
+
+    @contextmanager
+    def _dealing(self) -> Iterator[Execute]:
+        """A transaction about queries: one at a time, in all processes."""
+        with self.database.transaction() as run:
+            self.database.lock(b"keys", shared=True)
+            self.database.lock(b"queries")
+            yield run
 
     @contextmanager
     def _deciding(self) -> Iterator[Execute]:
-        """A transaction about keys, queries or decisions: one at a time, in all processes."""
+        """A transaction about decisions, or keys that no query can be dealt under: one at a time, in all processes."""
         with self.database.transaction() as run:
+            self.database.lock(b"keys", shared=True)
             self.database.lock(b"decisions")
             yield run
 
     @retried
     def take_ownership(self, identity: bytes) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             found = run("SELECT identity FROM server").fetchone()
             if found is None:
                 run("INSERT INTO server (identity) VALUES (?)", (identity,))
@@ -64,6 +90,24 @@ class SqlJournal(Journal):
                 raise JournalError(
                     f"{self.database.place} is the journal of another key server than the identity beside it"
                 )
+
+    @retried
+    def check_complete(self) -> None:
+        if self._counts is None:
+            return
+        with self._changing_keys() as run:
+            keys = check_complete(run, self._counts)
+        for key_id, records in keys:
+            self._counts.raise_to(key_id, records)
+
+    def _refuse_restored(self, run: Execute, key_id: str) -> None:
+        if self._counts is not None:
+            refuse_restored(run, self._counts, key_id)
+
+    def _keep_count(self, key_id: str, records: int) -> None:
+        """Keep how many records there are, before anybody learns of them."""
+        if self._counts is not None:
+            self._counts.raise_to(key_id, records)
 
     def owner(self) -> bytes | None:
         with self.database.reading() as run:
@@ -91,36 +135,7 @@ class SqlJournal(Journal):
 
     def summary(self, now: int) -> KeyServerSummary:
         with self.database.reading() as run:
-            row = run(
-                "SELECT identity, copied, (SELECT count(*) FROM phones WHERE ended IS NULL AND expires > ?),"
-                " (SELECT count(*) FROM phones),"
-                " (SELECT count(*) FROM invitations WHERE phone IS NULL AND expires > ?),"
-                " (SELECT count(*) FROM queries), (SELECT count(*) FROM decisions) FROM server",
-                (now, now),
-            ).fetchone()
-            keys = run(
-                "SELECT id, state, bits, made, activated, count(query),"
-                " CAST(coalesce(sum(CASE WHEN deadline > ? THEN undecided ELSE 0 END), 0) AS INTEGER),"
-                " CAST(coalesce(sum(CASE WHEN deadline > ? THEN 0 ELSE undecided END), 0) AS INTEGER)"
-                " FROM keys LEFT JOIN progress ON key = keys.number GROUP BY keys.number ORDER BY keys.number DESC",
-                (now, now),
-            ).fetchall()
-        summaries = tuple(
-            KeySummary(
-                key_id,
-                state,
-                bits,
-                instant(made),
-                None if since is None else instant(since),
-                queries,
-                undecided,
-                overdue,
-            )
-            for key_id, state, bits, made, since, queries, undecided, overdue in keys
-        )
-        identity, copied, members, phones, invitations, queries, decided = row
-        since = None if copied is None else instant(copied)
-        return KeyServerSummary(identity.hex(), members, phones, invitations, queries, decided, summaries, since)
+            return summary_of(run, now)
 
     def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
         with self.database.transaction():
@@ -130,40 +145,16 @@ class SqlJournal(Journal):
     @retried
     def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         with self.database.transaction() as run:
-            found = run(
-                "SELECT expires, phone FROM invitations WHERE hash = ? /* FOR UPDATE */", (invitation,)
-            ).fetchone()
-            if found is None:
-                raise Refused(Refusal.INVITATION, "there is no such invitation")
-            expires, number = found
-            if number is not None:
-                enrolled = _phone(run("SELECT * FROM phones WHERE number = ?", (number,)).fetchone())
-                if enrolled.verify_key != phone.verify_key:
-                    raise Refused(Refusal.INVITATION, "another phone has used the invitation")
-                return enrolled
-            if expires <= phone.enrolled:
-                raise Refused(Refusal.INVITATION, "the invitation has expired")
-            (number,) = run(
-                "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?) RETURNING number", phone[:4]
-            ).fetchone()
-            run("UPDATE invitations SET phone = ? WHERE hash = ?", (number, invitation))
-        return phone
+            return enrol(run, invitation, phone)
 
     def phone(self, phone_id: bytes) -> EnrolledPhone:
         with self.database.reading() as run:
-            row = run("SELECT * FROM phones WHERE id = ?", (phone_id,)).fetchone()
-        return _found(row, phone_id)
+            return find_phone(run, phone_id)
 
     @retried
     def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         with self.database.transaction() as run:
-            row = run("SELECT * FROM phones WHERE id = ? /* FOR UPDATE */", (phone_id,)).fetchone()
-            phone = change(_found(row, phone_id))
-            run(
-                "UPDATE phones SET expires = ?, renewed_from = ?, ended = ? WHERE id = ?",
-                (phone.expires, phone.renewed_from, phone.ended, phone_id),
-            )
-        return phone
+            return change_phone(run, phone_id, change)
 
     def phone_ids(self, first: bytes, last: bytes) -> list[bytes]:
         with self.database.reading() as run:
@@ -177,7 +168,7 @@ class SqlJournal(Journal):
                 rows = run("SELECT * FROM phones WHERE number > ? ORDER BY number LIMIT ?", (last, PAGE)).fetchall()
             if not rows:
                 return
-            for phone in map(_phone, rows):
+            for phone in map(phone_of, rows):
                 state = phone.ended or ("member" if phone.expires > now else "expired")
                 yield PhoneSummary(phone.id.hex(), state, instant(phone.enrolled), instant(phone.expires))
             last = rows[-1][0]
@@ -190,12 +181,12 @@ class SqlJournal(Journal):
     def keys(self, *states: KeyState) -> list[Key]:
         with self.database.reading() as run:
             rows = run("SELECT id, bits, public, state FROM keys ORDER BY number").fetchall()
-        return [key for key in map(_key, rows) if key.state in states]
+        return [key for key in map(key_of, rows) if key.state in states]
 
     def key(self, key_id: str) -> Key | None:
         with self.database.reading() as run:
             row = run("SELECT id, bits, public, state FROM keys WHERE id = ?", (key_id,)).fetchone()
-        return None if row is None else _key(row)
+        return None if row is None else key_of(row)
 
     def active_since(self) -> int | None:
         with self.database.reading() as run:
@@ -204,7 +195,7 @@ class SqlJournal(Journal):
 
     @retried
     def add_pending(self, key: Key, now: int) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             if self.key(key.id) is None:
                 run(
                     "INSERT INTO keys (id, state, bits, public, made) VALUES (?, 'PENDING', ?, ?, ?)",
@@ -213,7 +204,7 @@ class SqlJournal(Journal):
 
     @retried
     def activate(self, key: Key, now: int, replaces: str | None = None) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             found = self.key(key.id)
             if found is not None and found.state is not KeyState.PENDING:  # the file of a destroyed key is erased
                 return
@@ -223,16 +214,16 @@ class SqlJournal(Journal):
             run("UPDATE keys SET state = 'DRAINING' WHERE state = 'ACTIVE'")
             run("UPDATE keys SET state = 'ACTIVE', activated = ? WHERE id = ? AND state = 'PENDING'", (now, key.id))
             run("UPDATE keys SET state = 'DESTROYED' WHERE state = 'PENDING'")
-            _destroy_drained(run, now)
+            destroy_drained(run, now)
 
     @retried
     def destroy_unused(self, now: int) -> None:
         with self._deciding() as run:
-            _destroy_drained(run, now)
+            destroy_drained(run, now)
 
     @retried
     def retire_keys(self) -> None:
-        with self._deciding() as run:
+        with self._changing_keys() as run:
             run("UPDATE keys SET state = 'RETIRED' WHERE state IN ('PENDING', 'ACTIVE', 'DRAINING')")
 
     def query(self, digest: bytes) -> CountersignedQuery | None:
@@ -242,7 +233,7 @@ class SqlJournal(Journal):
                 " FROM queries JOIN keys ON keys.number = queries.key WHERE digest = ?",
                 (digest,),
             ).fetchone()
-        return None if row is None else CountersignedQuery(row[0], row[1], row[2], row[3], row[4], _key(row[5:]))
+        return None if row is None else CountersignedQuery(row[0], row[1], row[2], row[3], row[4], key_of(row[5:]))
 
     def countersigned(self, query: Query) -> CountersignedQuery | None:
         with self.database.reading() as run:
@@ -258,13 +249,14 @@ class SqlJournal(Journal):
     def countersign(
         self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
     ) -> CountersignedQuery:
-        with self._deciding() as run:
+        with self._dealing() as run:
             found = self.countersigned(query)
             if found is not None:
                 return found
             active = run("SELECT number FROM keys WHERE state = 'ACTIVE' AND id = ?", (query.key_id,)).fetchone()
             if active is None:
                 raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
+            self._refuse_restored(run, query.key_id)
             members = run(  # in the order of the invitations, which does not depend on who joined first
                 "SELECT phones.number FROM phones LEFT JOIN invitations ON phone = phones.number"
                 " WHERE ended IS NULL AND phones.expires > ? ORDER BY invitations.number, phones.number",
@@ -278,21 +270,24 @@ class SqlJournal(Journal):
             ).fetchone()
             rows = ((number, phone, cohort) for phone, cohort in dealt.cohorts)
             self.database.run_many("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", rows)
+            records = add_records(run, query.key_id)
             made = self.query(query.digest)
             assert made is not None  # noqa: S101  # it was inserted
+        self._keep_count(query.key_id, records)
         return made
 
     def dealt_phones(self, query: int, page: int) -> Iterator[list[tuple[bytes, bytes, int]]]:
         last = 0
         while True:
             with self.database.reading() as run:
-                if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
-                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
                 rows = run(
                     "SELECT number, id, verify_key, cohort FROM dealt JOIN phones ON number = phone"
                     " WHERE query = ? AND phone > ? ORDER BY phone LIMIT ?",
                     (query, last, page),
                 ).fetchall()
+                # Afterwards: between two statements another process may begin to delete.
+                if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
+                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
             if not rows:
                 return
             yield [row[1:] for row in rows]
@@ -317,15 +312,22 @@ class SqlJournal(Journal):
 
     @retried
     def erase_all_but_undecided(self, erase: Callable[[list[bytes]], None], now: int) -> None:
-        with self._deciding():
+        with self._dealing() as run:
+            if self._counts is not None:
+                check_complete(run, self._counts)
             erase(self.undecided_queries(now))
 
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:
         with self.database.reading() as run:
             row = run(
-                "SELECT request, decision FROM decisions WHERE query = ? AND cohort = ?", (query, cohort)
+                "SELECT request, decision, keys.id, records FROM decisions"
+                " JOIN queries ON queries.number = query JOIN keys ON keys.number = key WHERE query = ? AND cohort = ?",
+                (query, cohort),
             ).fetchone()
-        return None if row is None else RecordedDecision(*row)
+        if row is None:
+            return None
+        self._keep_count(*row[2:])  # whoever recorded it may have been killed before
+        return RecordedDecision(*row[:2])
 
     @retried
     def note_decryption(self, query: int, cohort: int, request: bytes) -> None:
@@ -333,8 +335,11 @@ class SqlJournal(Journal):
             decided = self.decision(query, cohort)
             if decided is not None and not hmac.compare_digest(decided.request, request):
                 raise Refused(Refusal.ALREADY_DECIDED)
-            _refuse_undecidable(run, query, cohort, request)
-            run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
+            key_id = undecided_key(run, query, cohort, request)
+            self._refuse_restored(run, key_id)
+            noted = run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
+            records = add_records(run, key_id, noted.rowcount)
+        self._keep_count(key_id, records)
 
     @retried
     def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
@@ -342,19 +347,23 @@ class SqlJournal(Journal):
             found = self.decision(query, cohort)
             if found is not None:
                 return found
-            _refuse_undecidable(run, query, cohort, decision.request)
+            key_id = undecided_key(run, query, cohort, decision.request)
+            self._refuse_restored(run, key_id)
             run("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
-            _destroy_drained(run, now)
+            records = add_records(run, key_id)
+            destroy_drained(run, now)
+        self._keep_count(key_id, records)
         return decision
 
     @retried
     def prune(self, before: int, rows: int) -> int:
         with self._deciding() as run:
-            found = run(PRUNED, (before,)).fetchone()
+            found = run(PRUNED, (before, before)).fetchone()
             if found is None:
                 return run(PRUNE_INVITATIONS, (before, rows)).rowcount
             run("UPDATE queries SET pruned = TRUE WHERE number = ?", found)
-            return run(PRUNE, (*found, *found, rows)).rowcount
+            deleted = run(PRUNE, (*found, *found, rows)).rowcount
+            return deleted + run(PRUNE_DECRYPTIONS, (*found, *found, rows - deleted)).rowcount
 
     def is_decided(self, query: int) -> bool:
         with self.database.reading() as run:
@@ -363,40 +372,3 @@ class SqlJournal(Journal):
 
     def __repr__(self) -> str:
         return f"SqlJournal({self.database.place})"
-
-
-def _found(row: tuple[object, ...] | None, phone_id: bytes) -> EnrolledPhone:
-    if row is None:
-        raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone_id.hex()}")
-    return _phone(row)
-
-
-def _phone(row: tuple[object, ...]) -> EnrolledPhone:
-    return EnrolledPhone(*row[1:])  # type: ignore[arg-type]  # the schema says so
-
-
-def _key(row: tuple[str, int, bytes, str]) -> Key:
-    key_id, bits, public, state = row
-    return Key(key_id, bits, public, KeyState[state])
-
-
-def _refuse_undecidable(run: Execute, query: int, cohort: int, request: bytes) -> None:
-    """Refuse a request that may not be decided any more, within a transaction."""
-    state, noted = run(
-        "SELECT state, (SELECT request FROM decryptions WHERE query = queries.number AND cohort = ?)"
-        " FROM queries JOIN keys ON keys.number = key WHERE queries.number = ?",
-        (cohort, query),
-    ).fetchone()
-    if noted is not None and not hmac.compare_digest(noted, request):
-        raise Refused(Refusal.ALREADY_DECIDED)
-    if state == KeyState.RETIRED.name:
-        raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
-
-
-def _destroy_drained(run: Execute, now: int) -> None:
-    """Mark draining keys as destroyed, within a transaction, if nothing can be decided under them any more."""
-    run(
-        "UPDATE keys SET state = 'DESTROYED' WHERE state = 'DRAINING'"
-        " AND NOT EXISTS (SELECT 1 FROM progress WHERE key = keys.number AND undecided > 0 AND deadline > ?)",
-        (now,),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reticent.storage.sql import FileFormat
 from reticent_keys.errors import JournalError
 
-__all__ = ["JOURNAL", "PRUNE", "PRUNED", "PRUNE_INVITATIONS", "VERIFY_KEYS"]
+__all__ = ["JOURNAL", "PRUNE", "PRUNED", "PRUNE_DECRYPTIONS", "PRUNE_INVITATIONS", "VERIFY_KEYS"]
 
 SCHEMA = """
 CREATE TABLE server (
@@ -19,7 +19,8 @@ CREATE TABLE keys (
     bits INTEGER NOT NULL,
     public BLOB NOT NULL,
     made INTEGER NOT NULL,
-    activated INTEGER
+    activated INTEGER,
+    records INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX one_is_active ON keys (state) WHERE state = 'ACTIVE';
 CREATE TABLE phones (
@@ -82,6 +83,7 @@ JOURNAL = FileFormat(
     0x524B4A31,
     SCHEMA,
     JournalError,
+    migrations=("ALTER TABLE keys ADD COLUMN records INTEGER NOT NULL DEFAULT 0;",),
     namespace="reticent_keys",
     migrate="reticent keys migrate",
 )
@@ -90,11 +92,17 @@ SELECT id, verify_key FROM phones
 WHERE id IN ({}) AND EXISTS (SELECT 1 FROM dealt WHERE query = ? AND phone = number AND cohort = ?)
 """
 PRUNED = """
-SELECT number FROM queries WHERE EXISTS (SELECT 1 FROM dealt WHERE query = number)
-AND cohorts = (SELECT count(*) FROM decisions WHERE query = number AND made < ?) ORDER BY number LIMIT 1
+SELECT number FROM queries
+WHERE (EXISTS (SELECT 1 FROM dealt WHERE query = number) OR EXISTS (SELECT 1 FROM decryptions WHERE query = number))
+AND (cohorts = (SELECT count(*) FROM decisions WHERE query = number AND made < ?)
+    OR (countersigned < ? AND key IN (SELECT number FROM keys WHERE state = 'RETIRED'))) ORDER BY number LIMIT 1
 """
 PRUNE = """
 DELETE FROM dealt WHERE query = ? AND phone IN (SELECT phone FROM dealt WHERE query = ? ORDER BY phone LIMIT ?)
+"""
+PRUNE_DECRYPTIONS = """
+DELETE FROM decryptions WHERE query = ? AND cohort IN
+    (SELECT cohort FROM decryptions WHERE query = ? ORDER BY cohort LIMIT ?)
 """
 PRUNE_INVITATIONS = """
 DELETE FROM invitations WHERE number IN

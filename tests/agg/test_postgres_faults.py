@@ -5,20 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from reticent.protocol import Refusal, Refused
-from reticent.storage import _postgres as module
 from reticent_agg import SqlStore
 from reticent_agg.store import PutResult, WorkItem
 from tests.agg.store_conformance.values import (
@@ -34,7 +28,15 @@ from tests.agg.store_conformance.values import (
     phones_in,
     request_of,
 )
-from tests.postgres import new_server, server
+from tests.postgres_faults import (
+    Faults,
+    deadlock,
+    full_disk,
+    lost,
+    make_room,
+    serialisation_failure,
+    small_disk,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -109,60 +111,6 @@ TRANSACTIONS = {
 }
 
 
-class Faults:
-    """Runs statements, and has a fault happen before one of them, or after it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._honest = module._execute
-        self._before: int | None = None
-        self._fault: Callable[[Any], None] = lambda _: None
-        self._after_commit = False
-        self.count = 0
-        monkeypatch.setattr(module, "_execute", self._execute)
-
-    @contextlib.contextmanager
-    def planned(
-        self, before: int | None, fault: Callable[[Any], None], *, after_commit: bool = False
-    ) -> Iterator[None]:
-        self.count, self._before, self._fault, self._after_commit = 0, before, fault, after_commit
-        try:
-            yield
-        finally:
-            self._before, self._after_commit = None, False
-
-    def _execute(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> Any:
-        number, self.count = self.count, self.count + 1
-        if number == self._before:
-            self._fault(connection)
-        found = self._honest(connection, statement, values)
-        if statement == "COMMIT" and self._after_commit:
-            self._after_commit = False
-            connection.close()
-            raise psycopg.OperationalError("server closed the connection unexpectedly")
-        return found
-
-
-def deadlock(_: object) -> None:
-    raise psycopg.errors.DeadlockDetected("deadlock detected")
-
-
-def serialisation_failure(_: object) -> None:
-    raise psycopg.errors.SerializationFailure("could not serialize access")
-
-
-def full_disk(_: object) -> None:
-    raise psycopg.errors.DiskFull("could not extend file: No space left on device")
-
-
-def lost(connection: Any) -> None:
-    _other().execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
-
-
-@cache
-def _other() -> psycopg.Connection[Any]:
-    return psycopg.connect(server().url(), autocommit=True)
-
-
 def content(store: SqlStore) -> dict[str, list[Any]]:
     """All rows. Numbers of queries may have gaps; attempts count calls that failed as well."""
     found = {}
@@ -224,20 +172,8 @@ if os.geteuid() == 0:  # the faults above are of every user's
 
     @pytest.fixture
     def tiny_disk() -> Iterator[tuple[Path, str]]:
-        """A file system of a few megabytes, and the address of a database on it."""
-        own = new_server()
-        folder = Path(tempfile.mkdtemp(prefix="tiny-"))
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m,mode=777", "tmpfs", folder], check=True)
-        try:
-            (folder / "space").mkdir()
-            shutil.chown(folder / "space", "postgres" if Path("/var/lib/postgresql").exists() else "nobody")
-            own.run(f"CREATE TABLESPACE tiny LOCATION '{folder / 'space'}'")
-            own.run("CREATE DATABASE tiny TABLESPACE tiny")
-            yield folder, own.url("tiny")
-        finally:
-            own.stop("immediate")
-            subprocess.run(["umount", folder], check=True)
-            folder.rmdir()
+        with small_disk() as made:
+            yield made
 
     def fill(store: SqlStore) -> None:
         for number in range(1000):
@@ -253,7 +189,7 @@ if os.geteuid() == 0:  # the faults above are of every user's
             with pytest.raises(OSError, match="No space left") as caught:
                 fill(store)
             assert caught.value.errno == errno.ENOSPC
-            subprocess.run(["mount", "-o", "remount,size=60m", folder], check=True)  # the operator makes room
+            make_room(folder)
             assert store.put_contributions([batch(digest, 2, 3)], 0) == [[PutResult.REPEATED, PutResult.COUNTED]]
             closed(store, digest)
             assert phones_in(head_of(store, digest)) == {0, 1, 2, 3}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,9 @@ class Storage(Protocol):
 
     def interrupted(self, journal: Journal, step: int) -> AbstractContextManager[None]:
         """Raise `Interrupted` at this access to the storage, counted from 1, instead of doing it."""
+
+    def between(self, journal: Journal, change: Callable[[], object]) -> AbstractContextManager[None]:
+        """Have another process change something, once, just before the second access to the storage from now on."""
 
     def interrupted_backup(self, journal: Journal) -> AbstractContextManager[None]:
         """Raise `Interrupted` after the content was copied, and before the copy is closed to earlier queries."""

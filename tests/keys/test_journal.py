@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,21 @@ from reticent.storage.database import Database
 from reticent_keys import Journal, SqlJournal
 from reticent_keys.journal import CountersignedQuery, Deal, EnrolledPhone, Key, RecordedDecision
 from tests.keys.journal_checks import CHECKS
-from tests.keys.journal_setting import Interrupted, Setting, Storage, setting
+from tests.keys.journal_setting import (
+    ASKED,
+    DEADLINE,
+    LATER,
+    NOW,
+    SECOND,
+    Interrupted,
+    Setting,
+    Storage,
+    countersigned,
+    decision,
+    halves,
+    setting,
+    states,
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,14 @@ class Sqlite:
         with pytest.MonkeyPatch.context() as patch:
             assert isinstance(journal.database, Database)
             patch.setattr(journal.database, "_execute", _interrupting(journal.database._execute, step))
+            yield
+
+    @contextlib.contextmanager
+    def between(self, journal: Journal, change: Callable[[], object]) -> Iterator[None]:
+        assert isinstance(journal, SqlJournal)
+        with pytest.MonkeyPatch.context() as patch:
+            assert isinstance(journal.database, Database)
+            patch.setattr(journal.database, "_execute", _before_the_second(journal.database._execute, change))
             yield
 
     @contextlib.contextmanager
@@ -82,6 +105,12 @@ class Postgres:
             patch.setattr(_postgres, "_execute", run)
             yield
 
+    @contextlib.contextmanager
+    def between(self, journal: Journal, change: Callable[[], object]) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_postgres, "_execute", _before_the_second(_postgres._execute, change))
+            yield
+
     def interrupted_backup(self, journal: Journal) -> contextlib.AbstractContextManager[None]:
         raise NotImplementedError
 
@@ -95,6 +124,19 @@ def _interrupting(execute: Callable[..., Any], step: int) -> Callable[..., Any]:
         if left == 0:
             raise Interrupted
         return execute(statement, values)
+
+    return run
+
+
+def _before_the_second(execute: Callable[..., Any], change: Callable[[], object]) -> Callable[..., Any]:
+    count = 0
+
+    def run(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            change()
+        return execute(*arguments)
 
     return run
 
@@ -131,6 +173,30 @@ FILES = {"a_restored_journal_starts_closed", "a_backup_that_is_interrupted_leave
 def test_a_journal_in_postgresql_keeps_its_promises(postgres: str, check: str, tmp_path: Path) -> None:
     with opened(Postgres(postgres), tmp_path) as the:
         CHECKS[check](the)
+
+
+@pytest.mark.slow
+def test_cohorts_are_decided_while_a_query_is_dealt(postgres: str, tmp_path: Path) -> None:
+    """Dealing a million phones takes PostgreSQL half a minute."""
+    storage = Postgres(postgres)
+    with opened(storage, tmp_path) as the, contextlib.closing(storage.open(tmp_path)) as other:
+        number = countersigned(the.journal).number
+        the.journal.activate(SECOND, LATER)
+        decided = []
+
+        def deal(members: Sequence[int]) -> Deal:
+            for cohort, request in enumerate((b"this", b"that")):
+                other.note_decryption(number, cohort, request)
+                decided.append(other.decide(number, cohort, decision(request), NOW))
+                other.destroy_unused(NOW)
+            assert other.prune(LATER, 100) == 6, "four phones, and what was noted of two cohorts"
+            return halves(members)
+
+        with ThreadPoolExecutor(1) as pool:
+            query = replace(ASKED, id="large", key_id="second")
+            pool.submit(the.journal.countersign, query, deal, NOW, DEADLINE).result(60)
+        assert decided == [decision(b"this"), decision(b"that")]
+        assert states(the.journal) == {"second": "ACTIVE", "first": "DESTROYED"}
 
 
 class DecidesAgain(SqlJournal):

@@ -1,11 +1,18 @@
-"""A journal of the first version becomes one of the present version."""
+"""A journal of the first version becomes one of the present version, also after a migration that was killed."""
 
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from reticent.storage.databases import migrate, open_database
-from reticent_keys import SqlJournal
+from reticent.storage.sql import Execute, FileFormat
+from reticent_keys import JournalError, SqlJournal
 from reticent_keys.sql_schema import JOURNAL
 
 FIRST = replace(JOURNAL, schema=(Path(__file__).parent / "first_schema.sql").read_text(), migrations=())
@@ -32,3 +39,37 @@ def test_a_journal_of_the_first_version_becomes_as_a_new_one(tmp_path: Path) -> 
     with contextlib.closing(SqlJournal(old)) as journal:
         assert journal.owner() == b"identity"
     assert shape(old) == shape(new)
+
+
+def killed_in_a_migration(place: str) -> None:
+    """Run in a process of its own: it dies after the first statement of the migration."""
+
+    def upgrade(file_format: FileFormat, run: Execute, version: int) -> None:
+        run(file_format.migrations[version - 1].split(";")[0])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    FileFormat.upgrade = upgrade  # type: ignore[assignment,method-assign]
+    migrate(place, JOURNAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["SQLite", "PostgreSQL"])
+def test_a_migration_that_is_killed_half_way_changes_nothing(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = str(tmp_path / "journal.db") if kind == "SQLite" else request.getfixturevalue("postgres")
+    opened = Path(place) if kind == "SQLite" else place
+    key = ("id", "ACTIVE", 2048, b"public", 1)
+    with contextlib.closing(open_database(opened, FIRST)) as database, database.transaction() as run:
+        run("INSERT INTO keys (id, state, bits, public, made) VALUES (?, ?, ?, ?, ?)", key)
+    code = f"from {__name__} import killed_in_a_migration; killed_in_a_migration({place!r})"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with pytest.raises(JournalError, match=r"has format version 1: this program reads 2; run `reticent keys migrate`"):
+        SqlJournal(opened)
+    with contextlib.closing(open_database(opened, FIRST)) as database, database.reading() as run:
+        assert run("SELECT id FROM keys").fetchall() == [("id",)]
+    for _ in range(2):
+        migrate(place, JOURNAL)
+    with contextlib.closing(SqlJournal(opened)) as journal, journal.database.reading() as run:
+        assert run("SELECT id, records FROM keys").fetchall() == [("id", 0)]

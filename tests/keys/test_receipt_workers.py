@@ -1,21 +1,29 @@
 """Receipts that processes check: the result is the same, and the processes end with the server."""
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
+import grpc
 import pytest
 
 from reticent.protocol import AgreementKey, Refusal
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys import deciding, receipt_workers
 from reticent_keys.receipt_workers import ReceiptWorkers, _ReceiptProcess
 from reticent_keys.receipts import CheckedReceipts, Expectation, Receipts, check
+from reticent_keys.service import Service
 from tests.parties.decision_requests import decide, expected, honest, request, sums
 from tests.parties.key_server import LocalKeyServer, refused
 
@@ -91,6 +99,82 @@ def test_neither_few_receipts_nor_one_core_start_a_process(
                 head, receipts = request(query, 0, local.key, [], [each.receipt for each in inputs[:count]])
                 begun = one.server.decider.begin(head)
                 one.server.decider.add(begun, receipts)
+
+
+def test_receipts_that_are_abandoned_decide_nothing(local: LocalKeyServer) -> None:
+    """Also if the decision waits for them: their sums lack some."""
+    query = local.query()
+    head, receipts = honest(query, 0, local.key, local.contributions(query, 0))
+    with Lazy(100) as workers:
+        decider = local.server.decider
+        decider._workers = workers
+        begun = decider.begin(head)
+        decider.add(begun, list(receipts))
+        decider.abandon(begun)
+        refused(Refusal.UNAVAILABLE, lambda: decider.decide(begun), "abandoned")
+    assert local.server.journal.decision(begun.cohort.recorded.number, 0) is None
+
+
+@pytest.mark.slow
+def test_the_receipts_of_a_cancelled_call_are_dropped(
+    local: LocalKeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deciding, "RECEIPTS_PER_BATCH", 1)
+    create(tmp_path / "certs", hosts=["localhost"], analysts=[])
+    query = local.query()
+    head, receipts = honest(query, 0, local.key, local.contributions(query, 0))
+    batches: list[Future[CheckedReceipts]] = []
+    checkings = WeakSet[deciding.Checking]()
+
+    class Watched(ReceiptWorkers):
+        def submit(self, expectation: Expectation, some: Receipts) -> Future[CheckedReceipts]:
+            batches.append(super().submit(expectation, some))
+            return batches[-1]
+
+    class WatchedChecking(deciding.Checking):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            checkings.add(self)
+
+    async def cancelled() -> None:
+        certificates = [Certificate.load(tmp_path / "certs", name) for name in ("keys", "aggregation")]
+        free = "localhost:0"
+        service = Service(local.server, phones=free, decisions=free, certificate=certificates[0])
+        credentials = certificates[1].channel_credentials()
+        async with service, grpc.aio.secure_channel(service.decisions.address, credentials) as to:
+
+            async def parts() -> AsyncIterator[wire.DecideRequest]:
+                yield wire.DecideRequest(head=head)
+                yield wire.DecideRequest(receipts=wire.Receipts(receipts=list(receipts)[:5]))
+                await asyncio.sleep(SECONDS)
+
+            stub: Any = services.DecidingStub(to)
+            call = stub.Decide(parts())
+            async with asyncio.timeout(SECONDS):
+                while len(batches) < 5:  # noqa: ASYNC110  # in the server's threads
+                    await asyncio.sleep(0.01)
+                call.cancel()
+                while not all(each.cancelled() for each in batches[1:]):  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(0.01)
+            assert not batches[0].done()
+            os.kill(stopped._process.pid, signal.SIGCONT)  # a thread of the service waits for it
+
+    monkeypatch.setattr(deciding, "Checking", WatchedChecking)
+    with Watched(2) as workers:
+        local.server.decider._workers = workers
+        workers._threads._max_workers = 1
+        workers.submit(NOTHING, Receipts([], [])).result()
+        batches.clear()
+        (stopped,) = (workers._idle.get() for _ in range(workers._idle.qsize()))
+        workers._idle.put(stopped)
+        os.kill(stopped._process.pid, signal.SIGSTOP)
+        try:
+            asyncio.run(cancelled())
+            assert batches[0].result(SECONDS).contributors == 1
+        finally:
+            stopped._process.kill()
+    gc.collect()
+    assert not checkings
 
 
 def test_a_process_that_counts_other_receipts_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from reticent.protocol import Refusal, Refused
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeysError, SqlJournal
+from reticent_sim.engine.addresses import free_address
+from reticent_sim.engine.endpoint import Endpoint
 from reticent_sim.engine.process import ServerProcess
-from tests.keys.processes import POPULATION, Site, countersigned, decided
+from tests.keys.processes import POPULATION, Site, contributions, countersigned, decided
 from tests.keys.test_kills import first_replies
-from tests.parties.decision_requests import decide, honest, request
+from tests.parties.decision_requests import decide, honest, request, summed
 from tests.parties.key_server import LocalKeyServer, dealt, refused
 from tests.parties.phone import Phone, joined
 
@@ -51,6 +53,41 @@ def pair_of(path: Path, *options: str) -> Iterator[tuple[Site, ServerProcess]]:
         finally:
             if standby.is_running:
                 standby.kill()
+
+
+@contextmanager
+def standby_elsewhere(place: Site) -> Iterator[tuple[ServerProcess, Endpoint]]:
+    """A standby at addresses of its own, as on another machine, and where it decides."""
+    phones, decisions = (Endpoint(free_address(), place.deciding.credentials) for _ in range(2))
+    own = [f"--phones={phones.address}", f"--decisions={decisions.address}"]
+    standby = ServerProcess(
+        "standby",
+        place.folder,
+        command=lambda: [*_without(place._keys_command(), "--phones", "--decisions"), "--standby", *own],
+        endpoints=(decisions, phones),
+    )
+    standby.spawn()
+    try:
+        _wait(lambda: "standby: another process serves" in standby.log.read_text())
+        yield standby, decisions
+    finally:
+        if standby.is_running:
+            standby.kill()
+
+
+def _without(command: list[str | Path], *options: str) -> list[str | Path]:
+    """A command without some options, which have a value each."""
+    pairs = zip([None, *command], command, strict=False)
+    return [part for before, part in pairs if before not in options and part not in options]
+
+
+def _end_connections(url: str) -> None:
+    """End all connections to a database, as PostgreSQL does when a machine is gone."""
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
 
 
 def _wait(is_so: Any) -> None:
@@ -108,15 +145,50 @@ def members_of(place: Site, *options: str) -> dict[bytes, Phone]:
 
 def test_a_server_that_loses_its_claim_ends_by_itself(tmp_path: Path, postgres: str) -> None:
     with pair_of(tmp_path, "--database", postgres) as (place, standby):
-        with psycopg.connect(postgres, autocommit=True) as other:
-            other.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+        _end_connections(postgres)
         _wait(lambda: place.keys.exit_status is not None)
         assert place.keys.exit_status == 5
         assert "another process may serve from it now" in place.keys.log.read_text()
         standby.wait(TAKEN_OVER)
+
+
+def test_a_server_that_was_frozen_while_a_standby_took_over_decides_nothing_again(
+    tmp_path: Path, postgres: str
+) -> None:
+    options = ("--database", postgres)
+    with Site(tmp_path, *options) as place:
+        place.keys.start()
+        with standby_elsewhere(place) as (standby, elsewhere):
+            asyncio.run(_frozen_and_back(place, standby, elsewhere, members_of(place, *options), postgres))
+        assert '"decided": 2' in place.command("status", "--json", *options)
+
+
+async def _frozen_and_back(
+    place: Site, standby: ServerProcess, elsewhere: Endpoint, phones: dict[bytes, Phone], url: str
+) -> None:
+    async with place.deciding.channel() as to, elsewhere.channel() as there:
+        query, key, cohorts = await contributions(to, phones, "frozen")
+        asked = [
+            request(query, cohort, key, summed(key, each), [every.receipt for every in each])
+            for cohort, each in enumerate(cohorts)
+        ]
+        first = await decided(to, *asked[0])
+        os.kill(place.keys.pid, signal.SIGSTOP)
+        burns = [wire.DecideHead(query=query.digest, cohort=cohort) for cohort in (0, 1)]
+        late = [asyncio.create_task(decided(to, head, [])) for head in burns]
+        await asyncio.to_thread(_end_connections, url)
+        await asyncio.to_thread(standby.wait, 2 * TAKEN_OVER)
+        assert await decided(there, *asked[0]) == first
+        second = await decided(there, *asked[1])
+        assert second.outcome == wire.RELEASED
+        os.kill(place.keys.pid, signal.SIGCONT)
+        for error in await asyncio.gather(*late, return_exceptions=True):
+            assert isinstance(error, Unreachable) or (
+                isinstance(error, Refused) and error.refusal in {Refusal.ALREADY_DECIDED, Refusal.UNAVAILABLE}
+            )
+        await asyncio.to_thread(_wait, lambda: place.keys.exit_status is not None)
+        assert place.keys.exit_status == 5
+        assert [await decided(there, *each) for each in asked] == [first, second]
 
 
 def test_two_servers_that_are_alive_at_a_time_decide_once(postgres: str) -> None:

@@ -1,9 +1,10 @@
-"""The process of a server: its signals, its output, its open files, its passphrase."""
+"""The process of a server: its signals, its output, its open files, its core dumps, its passphrase."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import getpass
 import os
 import resource
@@ -16,13 +17,16 @@ from typing import Any
 
 from reticent.console.logs import change_level
 
-__all__ = ["handle_signals", "open_many_files", "passphrase", "print_line", "run"]
+__all__ = ["forbid_core_dumps", "handle_signals", "open_many_files", "passphrase", "print_line", "run"]
 
 _MAX_BYTES = 4096
 """Bytes of the longest passphrase."""
 
 _FILES = 65536
 """Open files, and so connections, that a server requests from the system."""
+
+_PR_SET_DUMPABLE = 4
+"""Of Linux's prctl."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -69,6 +73,17 @@ def open_many_files() -> None:
     if wanted > soft:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def forbid_core_dumps() -> None:
+    """Let the system write no core dump of this process, whose memory holds secrets.
+
+    Linux ignores the limit if it pipes dumps to a program, but then heeds the attribute. The attribute also keeps other
+    processes of the same user from attaching a debugger. A process that this one starts inherits the limit only.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def passphrase(file: Path | None, *, new: bool = False) -> str:

@@ -1,0 +1,71 @@
+"""The numbers of records under each key, kept outside of the journal: a journal that has fewer lacks some.
+
+So a journal that was restored from a backup is noticed before it decides a cohort again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import TypeGuard
+
+from reticent.storage.documents import parse_json
+from reticent.storage.files import OWNER_ONLY, replace
+from reticent_keys.errors import JournalError
+
+__all__ = ["RecordCounts"]
+
+
+class RecordCounts:
+    """Keeps, for each key, the most records that a journal had when a reply was sent.
+
+    Threads and processes may share a file.
+
+    Args:
+        path: The file, which is made with the first count.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> dict[str, int]:
+        """The numbers of records that a journal must have, by the ids of their keys.
+
+        Raises:
+            JournalError: The file is damaged.
+        """
+        try:
+            counts = parse_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            counts = None
+        if not _are_counts(counts):
+            raise JournalError(
+                f"{self._path} is damaged: stop all key servers, delete it, run `reticent keys rotate --retire`, and "
+                "start them again"
+            )
+        return counts
+
+    def raise_to(self, key_id: str, records: int) -> None:
+        """Keep this number, unless a higher one is kept; when this returns, it survives a loss of power."""
+        if self.all().get(key_id, 0) >= records:
+            return
+        with open(f"{self._path}.lock", "w", encoding="utf-8", opener=_private) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            counts = self.all()
+            if counts.get(key_id, 0) < records:
+                replace(self._path, json.dumps(counts | {key_id: records}, indent=1).encode())
+
+    def __repr__(self) -> str:
+        return f"RecordCounts({self._path})"
+
+
+def _are_counts(content: object) -> TypeGuard[dict[str, int]]:
+    return isinstance(content, dict) and all(type(count) is int for count in content.values())
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, OWNER_ONLY)
