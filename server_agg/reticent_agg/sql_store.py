@@ -17,7 +17,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.storage.database import Database, Reader
 from reticent.storage.databases import open_database
 from reticent.storage.files import drafted
-from reticent.storage.sql import Execute, SqlDatabase, TransactionConflict, retried
+from reticent.storage.sql import Claim, Execute, InUse, SqlDatabase, TransactionConflict, retried
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sql_schema as sql
 from reticent_agg.sql_closing import burn, close, request_of
@@ -61,20 +61,31 @@ class SqlStore(AggregationStore):
     def __init__(self, place: str | Path | None) -> None:
         self.database: SqlDatabase = open_database(place, sql.FORMAT)
         self._reader = Reader(place, sql.FORMAT) if isinstance(place, Path) else self.database
-        self._shard = 0
+        self._claim: Claim | None = None
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Serve from the database: of a file, only one process does; each one adds to sums of its own.
 
-        Other processes may read, prune and abort queries.
+        Other processes may read, prune and abort queries. Sums of its own keep a process from waiting for others: two
+        processes that add to the same sum lock its row, and lose nothing.
 
         Raises:
             InUse: Another process serves from the file.
         """
         with self.database.claim(slots=MAX_PROCESSES) as claim:
-            self._shard = claim.slot
-            yield
+            self._claim = claim
+            try:
+                yield
+            finally:
+                self._claim = None
+
+    def renew_claim(self) -> None:
+        if self._claim is not None:
+            try:
+                self._claim.renew()
+            except InUse as error:
+                raise OSError(errno.EBUSY, str(error), self.database.place) from error
 
     def close(self) -> None:
         if isinstance(self._reader, Reader):
@@ -209,13 +220,15 @@ class SqlStore(AggregationStore):
 
     @retried
     def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
+        self.renew_claim()
+        shard = 0 if self._claim is None else self._claim.slot
         results: dict[int, list[PutResult]] = {}
         order = sorted(range(len(batches)), key=lambda place: (batches[place].query, batches[place].cohort))
         with self.database.transaction() as run:
             for query in sorted({batch.query for batch in batches}):
                 self.database.lock(query, shared=True)
             for place in order:  # all transactions in the same order, so that none deadlock
-                results[place] = put(self.database, run, batches[place], self._shard, now)
+                results[place] = put(self.database, run, batches[place], shard, now)
         return [results[place] for place in range(len(batches))]
 
     # Closing, and decisions.

@@ -352,5 +352,13 @@ class AggregationStore(Protocol):
     def attempts(self, digest: bytes) -> int:
         """The most attempts at one item of a query that is not done; failures and restarts do not reset the number."""
 
+    def renew_claim(self) -> None:
+        """Claim the right to serve again, if the connection that held it is lost; no transaction.
+
+        Raises:
+            OSError: The database is away, or too many processes serve from it.
+            BadStore: It was upgraded meanwhile.
+        """
+
     def close(self) -> None:
         """Close the store."""

@@ -24,7 +24,6 @@ from reticent.storage._postgres_claims import (
     SERVING,
     TRY_LOCK_ONCE,
     SlotClaim,
-    free_slot,
 )
 from reticent.storage._postgres_connection import (
     Connection,
@@ -137,14 +136,8 @@ class PostgresDatabase:
         Raises:
             InUse: Other processes serve from all slots, or the schema is being upgraded.
         """
-        with self._named_errors():
-            connection = self._connect()
-        with contextlib.closing(connection):
-            with self._named_errors():
-                slot = free_slot(connection, self._format, self.place, slots)
-            if slot is None:
-                raise InUse(f"another process serves from {self.place}")
-            yield SlotClaim(connection, slot, self.place)
+        with contextlib.closing(SlotClaim(self._connect, self._format, self.place, slots)) as claim:
+            yield claim
 
     def close(self) -> None:
         """Close all connections; one that is used now, when it is not used any more."""

@@ -235,6 +235,9 @@ class _FileClaim:
     def check(self) -> None:
         """The claim cannot be lost."""
 
+    def renew(self) -> None:
+        """The claim cannot be lost."""
+
 
 class Reader:
     """A second connection to an open file, which does not wait for transactions.

@@ -121,6 +121,13 @@ class Claim(Protocol):
     def check(self) -> None:
         """Raise `InUse` if the right is lost: another process may have it now."""
 
+    def renew(self) -> None:
+        """Claim a slot again, perhaps another one, if the right is lost.
+
+        Raises:
+            InUse: Other processes serve from all slots.
+        """
+
 
 class SqlDatabase(Protocol):
     """A database that threads share. All work is done within `reading` or `transaction`.
