@@ -44,5 +44,5 @@ def main(folder: Path, seed: int, most: int, database: str | None, *, claims: bo
 
 
 if __name__ == "__main__":
-    place, *rest = sys.argv[4:] or [None]
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), place, claims=place is not None and not rest)
+    rest = sys.argv[4:]
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), rest[0] if rest else None, claims=len(rest) == 1)

@@ -215,6 +215,7 @@ class PostgresDatabase:
             if migrate and 0 < version < own.version:
                 if not run(TRY_LOCK_ONCE, (own.namespace, SERVING)).fetchone()[0]:
                     raise InUse(f"a server runs on {self.place}: stop all its processes first")
+                self._within().wait_without_limit()
                 own.upgrade(run, version)
                 run("UPDATE file_format SET version = ?", (own.version,))
                 found = _columns(run, own.namespace)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import select
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping
+from time import monotonic
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -36,9 +37,15 @@ DEFAULTS = {
     "tcp_user_timeout": 20_000,  # in milliseconds
 }
 """The parameters of a connection, unless the URL has others."""
+ANSWER_TIMEOUT = 30.0
+"""Seconds to wait for the end of a statement. Then PostgreSQL hangs, or its machine is gone.
+
+PostgreSQL itself ends a statement earlier, with which the connection stays usable. A migration may take any time.
+"""
 
 _SETTINGS = (
     "SET lock_timeout = '10s'",  # to wait for another transaction
+    "SET statement_timeout = '25s'",  # less than ANSWER_TIMEOUT
     "SET idle_in_transaction_session_timeout = '60s'",  # a process that is frozen would hold its locks for ever
     "SET tcp_keepalives_idle = 10",  # of a machine that is gone, the server rolls back the transactions soon
     "SET tcp_keepalives_interval = 5",
@@ -54,12 +61,45 @@ _CONFLICTS = {"40001", "40P01", "23505"}  # serialisation failure, deadlock, and
 _ERRNO = {"53100": errno.ENOSPC, "55P03": errno.EBUSY, "25006": errno.EROFS, "42501": errno.EACCES}
 _DAMAGED = "XX"
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Result = TypeVar("Result")
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed if a statement does not end in time."""
+
+    answer_timeout: float | None = None
+
+    def wait(self, gen: Generator[Any, Any, Result], *arguments: Any, **named: Any) -> Result:
+        """Wait for PostgreSQL, as psycopg does for everything that is sent; but not for ever."""
+        if self.answer_timeout is None:
+            return super().wait(gen, *arguments, **named)
+        return super().wait(self._limited(gen, self.answer_timeout), *arguments, **named)
+
+    def _limited(self, gen: Generator[Any, Any, Result], seconds: float) -> Generator[Any, Any, Result]:
+        """The same steps, as long as there is time. psycopg resumes them with 0 now and then while nothing arrives."""
+        end = monotonic() + seconds
+        try:
+            wanted = next(gen)
+            while True:
+                is_ready = yield wanted
+                if not is_ready and monotonic() > end:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer in {seconds:g} s: the connection is closed")
+                wanted = gen.send(is_ready)
+        except StopIteration as stopped:
+            result: Result = stopped.value
+            return result
+
+    def wait_without_limit(self) -> None:
+        """Let statements take any time from now on."""
+        self.answer_timeout = None
+        self.execute("SET statement_timeout = 0")
 
 
 def connect(parameters: Mapping[str, Any], namespace: str) -> Connection:
     """A connection whose tables are those of a schema."""
-    connection: Connection = psycopg.connect(**parameters, autocommit=True)
+    connection = Connection.connect(**parameters, autocommit=True)
+    connection.answer_timeout = ANSWER_TIMEOUT
     connection.prepare_threshold = 1
     connection.adapters.register_dumper(int, Int8BinaryDumper)  # one type, so one plan
     try:

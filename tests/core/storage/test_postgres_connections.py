@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import signal
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
 
 from reticent.storage import _postgres_connection as module
-from reticent.storage.databases import open_database
+from reticent.storage.databases import migrate, open_database
 from reticent.storage.sql import SqlDatabase
-from tests.core.storage.notes import NOTES, kill_connections, opened, texts, write
+from tests.core.storage.notes import NEWER, NOTES, kill_connections, opened, texts, write
 from tests.postgres import new_server
 
 
@@ -125,3 +129,89 @@ class TestLostConnections:
         with pytest.raises(OSError, match="password authentication failed") as caught:
             open_database(url, NOTES)
         assert "incorrect" not in repr(caught.value)
+
+
+@contextlib.contextmanager
+def hung(database: SqlDatabase) -> Iterator[int]:
+    """The server's process of the connection that is used next stops, as on a machine that hangs."""
+    with database.reading() as run:
+        (pid,) = run("SELECT pg_backend_pid()").fetchone()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+class TestHungServers:
+    LIMIT = 0.5
+
+    @pytest.fixture(autouse=True)
+    def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert module.ANSWER_TIMEOUT == 30
+        monkeypatch.setattr(module, "ANSWER_TIMEOUT", self.LIMIT)
+
+    def test_a_statement_that_is_not_answered_ends_and_another_connection_is_used(self, postgres: str) -> None:
+        with opened(postgres) as database:
+            write(database, "a")
+            with hung(database):
+                started = time.monotonic()
+                with pytest.raises(OSError, match=r"no answer in 0\.5 s: the connection is closed") as caught:
+                    write(database, "b")
+                assert self.LIMIT <= time.monotonic() - started < self.LIMIT + 5
+                assert caught.value.filename == database.place
+                write(database, "c")
+                assert texts(database) == ["a", "c"]
+
+    def test_a_commit_that_is_not_answered_ends(self, postgres: str) -> None:
+        def change(database: SqlDatabase) -> None:
+            with database.transaction() as run:
+                run("INSERT INTO notes (text) VALUES ('b')")
+                stack.enter_context(hung(database))
+
+        with opened(postgres) as database, contextlib.ExitStack() as stack:
+            with pytest.raises(OSError, match="no answer"):
+                change(database)
+            stack.close()
+            write(database, "c")
+            assert texts(database)[-1] == "c"  # nobody knows whether "b" was committed
+
+    def test_a_server_that_does_not_answer_at_all_is_an_error_of_the_system(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(module.DEFAULTS, "connect_timeout", 2)
+        own = new_server()
+        with own.database() as url, opened(url) as database:
+            write(database, "a")
+            main = int((own.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+            os.kill(main, signal.SIGSTOP)  # accepts no connection any more
+            try:
+                with hung(database), pytest.raises(OSError, match="no answer"):
+                    write(database, "b")
+                with pytest.raises(OSError, match="timeout"):
+                    write(database, "c")
+            finally:
+                os.kill(main, signal.SIGCONT)
+            write(database, "d")
+            assert texts(database) == ["a", "d"]
+        own.stop()
+
+    def test_a_long_statement_of_a_server_that_works_ends_without_its_connection(self, postgres: str) -> None:
+        """The server ends it, and releases its locks."""
+        with opened(postgres) as database:
+            with database.reading() as run:
+                assert run("SHOW statement_timeout").fetchone() == ("25s",)
+                run("SET statement_timeout = 200")
+                (pid,) = run("SELECT pg_backend_pid()").fetchone()
+            with pytest.raises(OSError, match="statement timeout"), database.reading() as run:
+                run("SELECT pg_sleep(5)")
+            with database.reading() as run:
+                assert run("SELECT pg_backend_pid()").fetchone() == (pid,)
+
+    def test_a_migration_may_take_any_time(self, postgres: str) -> None:
+        open_database(postgres, NOTES).close()
+        slow = replace(NEWER, migrations=(f"SELECT pg_sleep({3 * self.LIMIT}); {NEWER.migrations[0]}",))
+        migrate(postgres, slow)
+        with opened(postgres, NEWER) as database, database.reading() as run:
+            assert run("SHOW statement_timeout").fetchone() == ("25s",)
