@@ -225,10 +225,13 @@ class SqlStore(AggregationStore):
         results: dict[int, list[PutResult]] = {}
         order = sorted(range(len(batches)), key=lambda place: (batches[place].query, batches[place].cohort))
         with self.database.transaction() as run:
-            for query in sorted({batch.query for batch in batches}):
-                self.database.lock(query, shared=True)
+            locked = {query for query in {batch.query for batch in batches} if self.database.try_lock_shared(query)}
             for place in order:  # all transactions in the same order, so that none deadlock
-                results[place] = put(self.database, run, batches[place], shard, now)
+                batch = batches[place]
+                if batch.query in locked:
+                    results[place] = put(self.database, run, batch, shard, now)
+                else:
+                    results[place] = [PutResult.BUSY] * len(batch.receipts)
         return [results[place] for place in range(len(batches))]
 
     # Closing, and decisions.

@@ -170,6 +170,7 @@ class PutResult(Enum):
     REPEATED = "the same one was counted before"
     CONFLICT = "another one of this phone was counted before, and stands"
     LATE = "the query does not collect any more"
+    BUSY = "the query is being closed"
 
 
 class StoredRequest(NamedTuple):
@@ -278,6 +279,7 @@ class AggregationStore(Protocol):
         """Add contributions to the sums of their cohorts and keep their receipts, in one transaction for all batches.
 
         A phone is counted once a query: the first contribution stands. Returns a result for each receipt of each batch.
+        Batches of a query that another transaction has locked are not put: the others do not wait for it.
         """
 
     # Closing, and decisions.

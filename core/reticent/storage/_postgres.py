@@ -19,10 +19,10 @@ from psycopg.pq import TransactionStatus
 
 from reticent.storage._postgres_claims import (
     LOCK_ONCE,
-    LOCK_SHARED,
     OPENING,
     SERVING,
     TRY_LOCK_ONCE,
+    TRY_LOCK_SHARED,
     SlotClaim,
 )
 from reticent.storage._postgres_connection import (
@@ -119,15 +119,21 @@ class PostgresDatabase:
             returned += cursor.fetchall() if cursor.description else []
         return returned
 
-    def lock(self, name: bytes, *, shared: bool = False) -> None:
+    def lock(self, name: bytes) -> None:
         """Wait until no other transaction has locked this name, and lock it to the end of this thread's transaction.
 
-        Shared locks exclude exclusive ones only. Whoever waits longest is first: unlike a row lock, an exclusive lock
-        does not wait for shared ones that come later.
+        Unlike a row lock, it does not wait for shared locks that come later.
         """
-        number = int.from_bytes(sha256(name).digest()[:4], "big", signed=True)
-        statement = LOCK_SHARED if shared else LOCK_ONCE
-        _execute(self._within(), statement, (f"{self._format.namespace}.names", number))
+        _execute(self._within(), LOCK_ONCE, self._name_lock(name))
+
+    def try_lock_shared(self, name: bytes) -> bool:
+        """Lock a name, shared, as `lock` does, but without waiting; False if another transaction has or wants it."""
+        (is_locked,) = _execute(self._within(), TRY_LOCK_SHARED, self._name_lock(name)).fetchone() or (False,)
+        return bool(is_locked)
+
+    def _name_lock(self, name: bytes) -> tuple[str, int]:
+        """The numbers of the advisory lock on a name."""
+        return f"{self._format.namespace}.names", int.from_bytes(sha256(name).digest()[:4], "big", signed=True)
 
     @contextlib.contextmanager
     def claim(self, slots: int = 1) -> Iterator[Claim]:

@@ -12,14 +12,14 @@ import psycopg
 from reticent.storage._postgres_connection import Connection, is_usable, named_errors
 from reticent.storage.sql import FileFormat, InUse
 
-__all__ = ["LOCK_ONCE", "LOCK_SHARED", "OPENING", "SERVING", "TRY_LOCK_ONCE", "SlotClaim"]
+__all__ = ["LOCK_ONCE", "OPENING", "SERVING", "TRY_LOCK_ONCE", "TRY_LOCK_SHARED", "SlotClaim"]
 
 OPENING, SERVING, _SLOTS = 0, 1, 2  # the numbers of advisory locks; each slot has one
 TRY_LOCK_ONCE = "SELECT pg_try_advisory_xact_lock(hashtext(?), CAST(? AS int))"
 LOCK_ONCE = "SELECT pg_advisory_xact_lock(hashtext(?), CAST(? AS int))"
-LOCK_SHARED = "SELECT pg_advisory_xact_lock_shared(hashtext(?), CAST(? AS int))"
-_TRY_LOCK = "SELECT pg_try_advisory_lock(hashtext(%s), CAST(%s AS int))"
-_TRY_LOCK_SHARED = "SELECT pg_try_advisory_lock_shared(hashtext(%s), CAST(%s AS int))"
+TRY_LOCK_SHARED = "SELECT pg_try_advisory_xact_lock_shared(hashtext(?), CAST(? AS int))"
+_CLAIM = "SELECT pg_try_advisory_lock(hashtext(%s), CAST(%s AS int))"
+_SERVE = "SELECT pg_try_advisory_lock_shared(hashtext(%s), CAST(%s AS int))"
 
 
 class SlotClaim:
@@ -74,12 +74,12 @@ class SlotClaim:
 def _free_slot(connection: Connection, file_format: FileFormat, place: str, slots: int) -> int | None:
     """The lowest slot that was free, locked as long as the connection lasts."""
     name = file_format.namespace
-    if not _value(connection, _TRY_LOCK_SHARED, name, SERVING):
+    if not _value(connection, _SERVE, name, SERVING):
         return None
     version = _value(connection, "SELECT version FROM file_format")  # nobody upgrades it from here on
     if version != file_format.version:
         raise file_format.refused_version(place, version)
-    return next((slot for slot in range(slots) if _value(connection, _TRY_LOCK, name, _SLOTS + slot)), None)
+    return next((slot for slot in range(slots) if _value(connection, _CLAIM, name, _SLOTS + slot)), None)
 
 
 def _value(connection: Connection, statement: str, *values: Any) -> Any:

@@ -125,8 +125,12 @@ class Database:
         """Run a statement for each row, within a transaction of this thread; returns all rows that it returns."""
         return [returned for row in rows for returned in self._execute(statement, row).fetchall()]
 
-    def lock(self, name: bytes, *, shared: bool = False) -> None:
+    def lock(self, name: bytes) -> None:
         """Do nothing: a transaction excludes all others."""
+
+    def try_lock_shared(self, name: bytes) -> bool:  # as of PostgreSQL
+        """Do nothing: a transaction excludes all others."""
+        return True
 
     @contextlib.contextmanager
     def claim(self, slots: int = 1) -> Iterator[Claim]:  # a file has one slot

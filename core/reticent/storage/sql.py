@@ -155,12 +155,14 @@ class SqlDatabase(Protocol):
         Returns the rows that the statement's RETURNING names.
         """
 
-    def lock(self, name: bytes, *, shared: bool = False) -> None:
+    def lock(self, name: bytes) -> None:
         """Wait until no other transaction has locked this name, and lock it to the end of this thread's transaction.
 
-        Shared locks exclude exclusive ones only. Whoever waits longest is first: unlike a row lock, an exclusive lock
-        does not wait for shared ones that come later. SQLite has one writer, who needs no locks.
+        Unlike a row lock, it does not wait for shared locks that come later. SQLite has one writer, who needs no locks.
         """
+
+    def try_lock_shared(self, name: bytes) -> bool:
+        """Lock a name, shared, as `lock` does, but without waiting; False if another transaction has or wants it."""
 
     def claim(self, slots: int = 1) -> AbstractContextManager[Claim]:
         """Be the one process that serves from the lowest free slot; other processes may still read and change all.
