@@ -354,13 +354,16 @@ class AggregationStore(Protocol):
     def attempts(self, digest: bytes) -> int:
         """The most attempts at one item of a query that is not done; failures and restarts do not reset the number."""
 
-    def renew_claim(self) -> None:
-        """Claim the right to serve again, if the connection that held it is lost; no transaction.
+    def check_claim(self) -> None:
+        """Make sure that this process may still serve; claim the right again if the connection that held it is lost.
 
         Raises:
             OSError: The database is away, or too many processes serve from it.
-            BadStore: It was upgraded meanwhile.
+            BadStore: It was upgraded meanwhile, or restored from a copy.
         """
+
+    def clock(self) -> int | None:
+        """The time of the machine with the database, in milliseconds; None if that is this machine."""
 
     def close(self) -> None:
         """Close the store."""

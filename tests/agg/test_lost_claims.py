@@ -45,7 +45,7 @@ def test_a_process_that_is_idle_keeps_its_claim(postgres: str) -> None:
         digest = collecting(one)
         with one.serving():
             kill_connections(postgres)
-            one.renew_claim()  # as it does now and then
+            one.check_claim()  # as it does now and then
             with other.serving():
                 other.put_contributions([batch(digest, 1)], 0)
         assert shards(one) == [(1, 1)]
@@ -62,7 +62,7 @@ def test_a_process_claims_again_after_postgresql_has_crashed() -> None:
         digest = collecting(one)
         put(one, digest, 0)
         own.kill()
-        for call in (lambda: put(one, digest, 1), one.renew_claim):
+        for call in (lambda: put(one, digest, 1), one.check_claim):
             with pytest.raises(OSError, match="refused"):
                 call()
         own.start()

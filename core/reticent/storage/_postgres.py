@@ -36,6 +36,7 @@ from reticent.storage._postgres_connection import (
     schemas,
     shown_address,
 )
+from reticent.storage._postgres_history import History, add_history
 from reticent.storage._postgres_sql import inserts, translated
 from reticent.storage.database import columns_of
 from reticent.storage.sql import Claim, Execute, FileFormat, InUse, statements
@@ -65,6 +66,7 @@ class PostgresDatabase:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._is_closed = False
+        self._history = History(file_format, self.place)
         self._own = threading.local()  # the connection of the transaction of a thread
         try:
             self._open(migrate=migrate)
@@ -99,8 +101,11 @@ class PostgresDatabase:
                 _execute(connection, "BEGIN ISOLATION LEVEL READ COMMITTED")
                 self._own.connection = connection
                 try:
-                    yield partial(_execute, connection)
+                    run = partial(_execute, connection)
+                    yield run
+                    number = self._history.advance(run) if self._history.is_kept else 0
                     self._commit(connection)
+                    self._history.committed(number)
                 except BaseException:
                     with contextlib.suppress(psycopg.Error):  # a lost connection has no transaction
                         _execute(connection, "ROLLBACK")
@@ -143,7 +148,27 @@ class PostgresDatabase:
             InUse: Other processes serve from all slots, or the schema is being upgraded.
         """
         with contextlib.closing(SlotClaim(self._connect, self._format, self.place, slots)) as claim:
-            yield claim
+            if self._format.restored:
+                with self.transaction() as run:
+                    if run("SELECT went_back FROM file_format").fetchone() != (False,):
+                        raise self._history.went_back()
+                    self._history.begin(run)
+                self._history.is_kept = True
+            try:
+                yield claim
+            finally:
+                self._history.is_kept = False
+
+    def accept_restored(self) -> None:
+        """Within a transaction: processes may serve again from this database, which was restored from a copy."""
+        if self._format.restored:
+            _execute(self._within(), "UPDATE file_format SET went_back = FALSE")
+
+    def clock(self) -> int:
+        """The time of the machine with the database, in milliseconds."""
+        with self.reading() as run:
+            (now,) = run("SELECT CAST(1000 * extract(epoch FROM clock_timestamp()) AS INTEGER)").fetchone()
+            return int(now)
 
     def close(self) -> None:
         """Close all connections; one that is used now, when it is not used any more."""
@@ -227,6 +252,8 @@ class PostgresDatabase:
                 found = _columns(run, own.namespace)
             elif version != own.version:
                 raise own.refused_version(self.place, version)
+            if own.restored and ("progress", "process") not in found:
+                add_history(run)
             if missing := columns_of(own) - found:
                 raise own.refused(
                     f"{self.place} has no {'.'.join(min(missing))}: it is damaged, or another program made it"
@@ -239,6 +266,8 @@ class PostgresDatabase:
         for statement in (*statements(own.schema), _MARK):
             run(statement)
         run("INSERT INTO file_format VALUES (?, ?)", (own.application, own.version))
+        if own.restored:
+            add_history(run)
 
     def _named_errors(self) -> contextlib.AbstractContextManager[None]:
         return named_errors(self.place, self._format)

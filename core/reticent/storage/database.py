@@ -142,6 +142,12 @@ class Database:
         with contextlib.nullcontext() if self.path is None else claimed(self.path):
             yield _FileClaim()
 
+    def accept_restored(self) -> None:
+        """Do nothing: a file is not replaced while a process serves from it."""
+
+    def clock(self) -> None:
+        """A file has no clock."""
+
     def backup(self, path: Path) -> None:
         """Copy the present content to a new file, whole or not at all.
 
