@@ -14,7 +14,7 @@ import pytest
 from reticent_agg import SqlStore
 from reticent_agg.store import PutResult
 from tests.agg.store_conformance.values import batch, closed, collecting, head_of, phones_in, put
-from tests.core.storage.notes import kill_connections
+from tests.core.storage.notes import hung, kill_connections
 from tests.postgres import new_server
 
 pytestmark = pytest.mark.slow
@@ -84,6 +84,20 @@ def test_a_process_that_finds_no_slot_again_adds_nothing_until_one_is_free(
             with other.serving(), pytest.raises(OSError, match="another process serves"):
                 put(one, digest, 0)
             assert put(one, digest, 0) == [PutResult.COUNTED]
+
+
+def test_a_postgresql_process_that_hangs_holds_up_contributions_for_a_limited_time(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent.storage._postgres_connection.ANSWER_TIMEOUT", 0.5)
+    with contextlib.closing(SqlStore(postgres)) as store, store.serving():
+        digest = collecting(store)
+        with hung(store.database):
+            started = time.monotonic()
+            with pytest.raises(OSError, match="no answer"):
+                put(store, digest, 0)
+            assert time.monotonic() - started < 5
+            assert put(store, digest, 0) == [PutResult.COUNTED]
 
 
 @pytest.mark.parametrize("known", [[], [5]], ids=["the first", "a later"])

@@ -109,6 +109,12 @@ TRANSACTIONS = {
 }
 
 
+def test_each_method_that_writes_is_among_these() -> None:
+    writing = {name for name, method in vars(SqlStore).items() if hasattr(method, "__wrapped__")}  # by `retried`
+    others = {"serving", "_locked", "_set_expiry"}  # of these, `renew` and `release` call the last one
+    assert writing - others == set(TRANSACTIONS) - {"renew", "release"}
+
+
 class Faults:
     """Runs statements, and has a fault happen before one of them, or after it."""
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from reticent.errors import ExitCode
 from reticent_agg import BadStore, SqlStore
 from reticent_agg.store import PutResult
 from tests.agg.store_conformance.values import batch, closed, collecting, head_of, put
 from tests.agg.test_restored_and_migrated import dump
+from tests.parties.aggregation import KeyServer
 from tests.postgres import new_server, programs
 
 pytestmark = pytest.mark.slow
@@ -76,6 +79,23 @@ def test_a_process_refuses_a_dump_of_yesterday_and_so_does_the_next_one(postgres
             load(postgres, yesterday)
         check_refused(store, digest)
     check_served_after_restored(postgres, digest)
+
+
+def test_the_command_ends_with_a_sentence_on_a_database_that_was_found_to_be_restored(
+    postgres: str, tmp_path: Path, certs: Path
+) -> None:
+    with contextlib.closing(SqlStore(postgres)) as store, store.serving():
+        digest = collecting(store)
+        with dump(postgres) as yesterday:
+            put(store, digest, 1)
+            load(postgres, yesterday)
+        check_refused(store, digest)
+    options = ["--folder", str(tmp_path / "agg"), "--certs", str(certs), "--identity", KeyServer.identity.public.hex()]
+    command = [sys.executable, "-m", "reticent", "agg", "serve", "--database", postgres, "--metrics", "", *options]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert len(done.stderr.splitlines()) == 1
+    assert LOST in done.stderr
 
 
 def test_a_process_that_began_after_the_copy_refuses_it(postgres: str) -> None:

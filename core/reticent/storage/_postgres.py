@@ -26,7 +26,7 @@ from reticent.storage._postgres_claims import (
     SlotClaim,
 )
 from reticent.storage._postgres_connection import (
-    Connection,
+    PostgresConnection,
     connect,
     has_password,
     is_usable,
@@ -64,7 +64,7 @@ class PostgresDatabase:
         self._parameters = parse(url)
         self._format = file_format
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[PostgresConnection] = []
         self._is_closed = False
         self._history = History(file_format, self.place)
         self._own = threading.local()  # the connection of the transaction of a thread
@@ -178,24 +178,24 @@ class PostgresDatabase:
         for connection in idle:
             connection.close()
 
-    def _current(self) -> Connection | None:
+    def _current(self) -> PostgresConnection | None:
         """The connection of the transaction of this thread."""
-        connection: Connection | None = getattr(self._own, "connection", None)
+        connection: PostgresConnection | None = getattr(self._own, "connection", None)
         return connection
 
-    def _within(self) -> Connection:
+    def _within(self) -> PostgresConnection:
         """The connection of the transaction of this thread, which there must be."""
         connection = self._current()
         if connection is None:
             raise ValueError("this needs a transaction")
         return connection
 
-    def _commit(self, connection: Connection) -> None:
+    def _commit(self, connection: PostgresConnection) -> None:
         if _execute(connection, "COMMIT").statusmessage != "COMMIT":
             raise OSError(errno.EIO, "the transaction was rolled back: a statement in it has failed", self.place)
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Connection]:
+    def _connected(self) -> Iterator[PostgresConnection]:
         """A connection that nobody else uses meanwhile."""
         connection = self._idle_connection() or self._connect()
         try:
@@ -212,7 +212,7 @@ class PostgresDatabase:
             if not is_good:
                 connection.close()
 
-    def _idle_connection(self) -> Connection | None:
+    def _idle_connection(self) -> PostgresConnection | None:
         """The connection that was used last, unless the server has closed it."""
         while True:
             with self._lock:
@@ -223,7 +223,7 @@ class PostgresDatabase:
                 return connection
             connection.close()
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> PostgresConnection:
         return connect(self._parameters, self._format.namespace)
 
     def _open(self, *, migrate: bool) -> None:
@@ -273,12 +273,14 @@ class PostgresDatabase:
         return named_errors(self.place, self._format)
 
 
-def _execute(connection: Connection, statement: str, values: Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+def _execute(
+    connection: PostgresConnection, statement: str, values: Sequence[Any] = ()
+) -> psycopg.Cursor[tuple[Any, ...]]:
     return connection.execute(translated(statement).encode(), values, binary=True)
 
 
 @contextlib.contextmanager
-def _savepoint(connection: Connection) -> Iterator[None]:
+def _savepoint(connection: PostgresConnection) -> Iterator[None]:
     """A part of a transaction."""
     _execute(connection, "SAVEPOINT part")
     try:

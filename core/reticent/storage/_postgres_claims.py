@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from reticent.storage._postgres_connection import Connection, is_usable, named_errors
+from reticent.storage._postgres_connection import PostgresConnection, is_usable, named_errors
 from reticent.storage.sql import FileFormat, InUse
 
 __all__ = ["LOCK_ONCE", "OPENING", "SERVING", "TRY_LOCK_ONCE", "TRY_LOCK_SHARED", "SlotClaim"]
@@ -35,7 +35,9 @@ class SlotClaim:
         InUse: Other processes serve from all slots, or the schema is being upgraded.
     """
 
-    def __init__(self, connect: Callable[[], Connection], file_format: FileFormat, place: str, slots: int) -> None:
+    def __init__(
+        self, connect: Callable[[], PostgresConnection], file_format: FileFormat, place: str, slots: int
+    ) -> None:
         self._connect = connect
         self._format = file_format
         self._place = place
@@ -61,7 +63,7 @@ class SlotClaim:
         """End the claim."""
         self._connection.close()
 
-    def _claimed(self) -> tuple[Connection, int]:
+    def _claimed(self) -> tuple[PostgresConnection, int]:
         with named_errors(self._place, self._format), contextlib.ExitStack() as stack:
             connection = stack.enter_context(contextlib.closing(self._connect()))
             slot = _free_slot(connection, self._format, self._place, self._slots)
@@ -71,7 +73,7 @@ class SlotClaim:
             return connection, slot
 
 
-def _free_slot(connection: Connection, file_format: FileFormat, place: str, slots: int) -> int | None:
+def _free_slot(connection: PostgresConnection, file_format: FileFormat, place: str, slots: int) -> int | None:
     """The lowest slot that was free, locked as long as the connection lasts."""
     name = file_format.namespace
     if not _value(connection, _SERVE, name, SERVING):
@@ -82,6 +84,6 @@ def _free_slot(connection: Connection, file_format: FileFormat, place: str, slot
     return next((slot for slot in range(slots) if _value(connection, _CLAIM, name, _SLOTS + slot)), None)
 
 
-def _value(connection: Connection, statement: str, *values: Any) -> Any:
+def _value(connection: PostgresConnection, statement: str, *values: Any) -> Any:
     row = connection.execute(statement.encode(), values, binary=True).fetchone()
     return None if row is None else row[0]

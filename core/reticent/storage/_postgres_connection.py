@@ -16,7 +16,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from reticent.storage.sql import FileFormat, TransactionConflict
 
 __all__ = [
-    "Connection",
+    "PostgresConnection",
     "connect",
     "has_password",
     "is_usable",
@@ -64,7 +64,7 @@ _DAMAGED = "XX"
 Result = TypeVar("Result")
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that is closed if a statement does not end in time."""
 
     answer_timeout: float | None = None
@@ -96,9 +96,9 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         self.execute("SET statement_timeout = 0")
 
 
-def connect(parameters: Mapping[str, Any], namespace: str) -> Connection:
+def connect(parameters: Mapping[str, Any], namespace: str) -> PostgresConnection:
     """A connection whose tables are those of a schema."""
-    connection = Connection.connect(**parameters, autocommit=True)
+    connection = PostgresConnection.connect(**parameters, autocommit=True)
     connection.answer_timeout = ANSWER_TIMEOUT
     connection.prepare_threshold = 1
     connection.adapters.register_dumper(int, Int8BinaryDumper)  # one type, so one plan
@@ -111,7 +111,7 @@ def connect(parameters: Mapping[str, Any], namespace: str) -> Connection:
     return connection
 
 
-def is_usable(connection: Connection) -> bool:
+def is_usable(connection: PostgresConnection) -> bool:
     """Whether an idle connection is not closed, on either side."""
     if connection.closed:
         return False

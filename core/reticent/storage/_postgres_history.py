@@ -13,9 +13,13 @@ _PROGRESS = "CREATE TABLE progress (process TEXT PRIMARY KEY, number INTEGER NOT
 _FLAG = "ALTER TABLE file_format ADD COLUMN went_back BOOLEAN NOT NULL DEFAULT FALSE"
 _BEGIN = "INSERT INTO progress (process, number) VALUES (?, 0) ON CONFLICT DO NOTHING"
 _FORGET = f"DELETE FROM progress WHERE seen < now() - INTERVAL '{_KEPT_DAYS} days'"  # noqa: S608  # a constant
+# A transaction without a number of PostgreSQL's has changed nothing, and its COMMIT does not wait for the disk.
 _ADVANCE = """
-UPDATE progress SET number = number + 1, seen = now()
-WHERE process = ? AND NOT (SELECT went_back FROM file_format) RETURNING number
+WITH advanced AS (
+    UPDATE progress SET number = number + 1, seen = now()
+    WHERE process = ? AND pg_current_xact_id_if_assigned() IS NOT NULL RETURNING number
+)
+SELECT (SELECT number FROM progress WHERE process = ?), (SELECT number FROM advanced), went_back FROM file_format
 """
 
 
@@ -28,8 +32,9 @@ def add_history(run: Execute) -> None:
 class History:
     """The transactions of this process.
 
-    Each one adds 1 to the process's row. If a later one finds a smaller number there, or no row, the database has lost
-    what it had committed. This is written down, so that no process serves until an operator has dealt with it.
+    Each one that changes anything adds 1 to the process's row. If a later one finds a smaller number there, or no row,
+    the database has lost what it had committed. This is written down, so that no process serves until an operator has
+    dealt with it.
 
     Args:
         file_format: Of the schema; it names the command for restored databases.
@@ -49,14 +54,15 @@ class History:
         run(_BEGIN, (self._process,))
 
     def advance(self, run: Execute) -> int:
-        """At the end of a transaction: its number, which `committed` is told."""
-        row = run(_ADVANCE, (self._process,)).fetchone()
-        if row is None or row[0] <= self._known:
+        """At the end of a transaction: its number, which `committed` is told; 0 if it has changed nothing."""
+        known = self._known  # now: another thread may commit meanwhile
+        found: int | None
+        found, number, went_back = run(_ADVANCE, (self._process, self._process)).fetchone()
+        if went_back or found is None or found < known:
             run("ROLLBACK")
             run("UPDATE file_format SET went_back = TRUE")
             raise self.went_back()
-        number: int = row[0]
-        return number
+        return number or 0
 
     def committed(self, number: int) -> None:
         """A transaction is committed; several threads may tell in any order."""

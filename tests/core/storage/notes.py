@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -55,3 +57,15 @@ def kill_connections(url: str) -> None:
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
+
+
+@contextlib.contextmanager
+def hung(database: SqlDatabase) -> Iterator[int]:
+    """The server's process of the connection that is used next stops, as on a machine that hangs."""
+    with database.reading() as run:
+        (pid,) = run("SELECT pg_backend_pid()").fetchone()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGCONT)

@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import psycopg
@@ -16,7 +15,7 @@ import pytest
 from reticent.storage import _postgres_connection as module
 from reticent.storage.databases import migrate, open_database
 from reticent.storage.sql import SqlDatabase
-from tests.core.storage.notes import NEWER, NOTES, kill_connections, opened, texts, write
+from tests.core.storage.notes import NEWER, NOTES, hung, kill_connections, opened, texts, write
 from tests.postgres import new_server
 
 
@@ -129,18 +128,6 @@ class TestLostConnections:
         with pytest.raises(OSError, match="password authentication failed") as caught:
             open_database(url, NOTES)
         assert "incorrect" not in repr(caught.value)
-
-
-@contextlib.contextmanager
-def hung(database: SqlDatabase) -> Iterator[int]:
-    """The server's process of the connection that is used next stops, as on a machine that hangs."""
-    with database.reading() as run:
-        (pid,) = run("SELECT pg_backend_pid()").fetchone()
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield pid
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.slow
