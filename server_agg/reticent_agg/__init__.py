@@ -1,6 +1,6 @@
 """The aggregation server: announces queries, collects what phones contribute, adds it up, and never reads it."""
 
-from reticent_agg.errors import AggregationError, BadAdFolder, BadKeyServerReply, BadStore, NotServed
+from reticent_agg.errors import AggregationError, BadAdFolder, BadKeyServerReply, BadStore, NotServed, WrongClock
 from reticent_agg.server import AggregationServer
 from reticent_agg.sql_store import SqlStore
 from reticent_agg.store import AggregationStore
@@ -14,4 +14,5 @@ __all__ = [
     "BadStore",
     "NotServed",
     "SqlStore",
+    "WrongClock",
 ]

@@ -4,6 +4,7 @@
     └── AggregationError
         ├── BadStore           a file that is damaged, foreign or of another version
         ├── BadKeyServerReply  the key server's reply is invalid, or not signed by it
+        ├── WrongClock         the clocks of this machine and of the database differ
         ├── BadAdFolder        the same as BadStore, in the folder of an ad service
         └── NotServed          the ad service does not serve a new version, or not in time
 
@@ -12,7 +13,7 @@ What the server refuses is `reticent.protocol.Refused`. Bad arguments raise `Val
 
 from reticent.errors import ExitCode, ReticentError
 
-__all__ = ["AggregationError", "BadAdFolder", "BadKeyServerReply", "BadStore", "NotServed"]
+__all__ = ["AggregationError", "BadAdFolder", "BadKeyServerReply", "BadStore", "NotServed", "WrongClock"]
 
 
 class AggregationError(ReticentError):
@@ -27,6 +28,12 @@ class BadStore(AggregationError):
 
 class BadKeyServerReply(AggregationError):
     """A reply that the key server cannot have meant: unsigned, or about something else."""
+
+
+class WrongClock(AggregationError):
+    """The clocks of this machine and of the one with the database are too far apart."""
+
+    exit_code = ExitCode.SYSTEM
 
 
 class BadAdFolder(AggregationError):

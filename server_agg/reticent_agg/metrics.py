@@ -16,6 +16,7 @@ from reticent_agg.store import AggregationStore, StoredQuery
 
 __all__ = [
     "BATCH_SIZE",
+    "CLOCK_SKEW",
     "CLOSE_SECONDS",
     "CONTRIBUTIONS",
     "CONTRIBUTIONS_WAITING",
@@ -60,6 +61,9 @@ LEASES_LOST = Counter(
     "reticent_leases_lost", "Leases lost to another process while this one still worked.", registry=REGISTRY
 )
 KEY_SERVER_UP = Gauge("reticent_key_server_up", "Whether the key server can be reached: 1 or 0.", registry=REGISTRY)
+CLOCK_SKEW = Gauge(
+    "reticent_clock_skew_seconds", "Seconds by which this process's clock is ahead of PostgreSQL's.", registry=REGISTRY
+)
 STORE_SECONDS = Histogram(
     "reticent_store_seconds",
     "Seconds of a method of the store. One that writes is one transaction.",

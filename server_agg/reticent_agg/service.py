@@ -32,6 +32,7 @@ from reticent_agg.counting.collection import ContributionResult, refuse_odd_phon
 from reticent_agg.counting.replies import refuse_too_many
 from reticent_agg.driver import Driver
 from reticent_agg.errors import BadStore
+from reticent_agg.health import check_clock, check_while_serving
 from reticent_agg.retention import prune_while_serving
 from reticent_agg.server import AggregationServer
 
@@ -96,6 +97,7 @@ class AggregationService:
         self._reader = ThreadPoolExecutor(1, "reader")
         self._batches = Batches(partial(self._write, self._collect))
         self._must_close = asyncio.Event()
+        self._must_check = asyncio.Event()
         self._driver = Driver(
             server,
             key_server,
@@ -142,7 +144,10 @@ class AggregationService:
             # In a thread, because the loop has to end the calls for which these two work.
             stack.push_async_callback(asyncio.to_thread, self._reader.shutdown, cancel_futures=True)
             stack.push_async_callback(asyncio.to_thread, self._writer.shutdown)
-            self._tasks = [asyncio.create_task(self._driver.run()), asyncio.create_task(self._close_in_time())]
+            await self._write(check_clock, self._server.store, self._clock)
+            checking = check_while_serving(self._server.store, self._write, self._clock, self._must_check)
+            working = (self._driver.run(), self._close_in_time(), checking)
+            self._tasks = [asyncio.create_task(each) for each in working]
             if self._keep is not None:
                 pruning = prune_while_serving(self._server.store, self._write, self._clock, self._keep)
                 self._tasks.append(asyncio.create_task(pruning))
@@ -261,12 +266,17 @@ class AggregationService:
 
     def _collect(self, contributions: Sequence[wire.Contribution]) -> list[ContributionResult]:
         """Run by the writer: take contributions, and close what has enough of them now."""
-        results = self._server.collection.contribute(contributions)
+        try:
+            results = self._server.collection.contribute(contributions)
+        except BadStore:
+            self._loop.call_soon_threadsafe(self._must_check.set)  # which ends the process
+            raise
         try:
             if self._server.closing.close_due():
                 self._loop.call_soon_threadsafe(self._driver.decide)
-        except OSError:  # these contributions are durable, and acknowledged; closing is tried again
-            self._loop.call_soon_threadsafe(self._must_close.set)
+        except Exception as error:  # noqa: BLE001  # these contributions are durable, and acknowledged all the same
+            _log.warning("queries cannot be closed now: %s", error)
+            self._loop.call_soon_threadsafe(self._must_close.set)  # which tries it again
         return results
 
     async def _close_in_time(self) -> None:

@@ -102,6 +102,7 @@ FORMAT = FileFormat(
     BadStore,
     namespace="reticent_agg",
     migrate="reticent agg migrate",
+    restored="reticent agg restored",
 )
 
 COUNTERSIGN = """

@@ -17,12 +17,13 @@ from reticent.protocol import Refusal, Refused
 from reticent.storage.database import Database, Reader
 from reticent.storage.databases import open_database
 from reticent.storage.files import drafted
-from reticent.storage.sql import Execute, SqlDatabase, TransactionConflict, retried
+from reticent.storage.sql import Claim, Execute, InUse, SqlDatabase, TransactionConflict, retried
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sql_schema as sql
 from reticent_agg.sql_closing import burn, close, request_of
 from reticent_agg.sql_contributions import in_parts, put
 from reticent_agg.sql_pruning import delete_rejected, prune
+from reticent_agg.sql_queries import known_query, query_of, stored, text_of
 from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
@@ -61,20 +62,41 @@ class SqlStore(AggregationStore):
     def __init__(self, place: str | Path | None) -> None:
         self.database: SqlDatabase = open_database(place, sql.FORMAT)
         self._reader = Reader(place, sql.FORMAT) if isinstance(place, Path) else self.database
-        self._shard = 0
+        self._claim: Claim | None = None
 
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Serve from the database: of a file, only one process does; each one adds to sums of its own.
 
-        Other processes may read, prune and abort queries.
+        Other processes may read, prune and abort queries. Sums of its own keep a process from waiting for others: two
+        processes that add to the same sum lock its row, and lose nothing.
 
         Raises:
             InUse: Another process serves from the file.
         """
         with self.database.claim(slots=MAX_PROCESSES) as claim:
-            self._shard = claim.slot
-            yield
+            self._claim = claim
+            try:
+                yield
+            finally:
+                self._claim = None
+
+    def check_claim(self) -> None:
+        self._renew_claim()
+        if self._claim is not None:
+            with self.database.transaction():
+                pass
+
+    def clock(self) -> int | None:
+        return self.database.clock()
+
+    def _renew_claim(self) -> None:
+        """Claim a shard again, perhaps another one, if the connection that held the claim is lost."""
+        if self._claim is not None:
+            try:
+                self._claim.renew()
+            except InUse as error:
+                raise OSError(errno.EBUSY, str(error), self.database.place) from error
 
     def close(self) -> None:
         if isinstance(self._reader, Reader):
@@ -127,15 +149,15 @@ class SqlStore(AggregationStore):
                 "INSERT INTO queries (digest, id, content, owner, announced, phase) VALUES (?, ?, ?, ?, ?, ?)",
                 (*query, wire.ANNOUNCED),
             )
-            return _known(run, query.digest)
+            return known_query(run, query.digest)
 
     def query(self, digest: bytes) -> StoredQuery | None:
         with self._reader.reading() as run:
-            return _query(run, "digest", digest)
+            return query_of(run, "digest", digest)
 
     def query_named(self, query_id: str) -> StoredQuery | None:
         with self._reader.reading() as run:
-            return _query(run, "id", query_id)
+            return query_of(run, "id", query_id)
 
     def content(self, digest: bytes) -> bytes | None:
         content: bytes | None = self._value("SELECT content FROM queries WHERE digest = ?", digest)
@@ -150,7 +172,7 @@ class SqlStore(AggregationStore):
 
     def open_queries(self, limit: int) -> list[StoredQuery]:
         phases = wire.ANNOUNCED, wire.COLLECTING, wire.CLOSING
-        return [_stored(row) for row in self._rows(sql.LATEST_OPEN, *phases, wire.ANNOUNCED, limit)]
+        return [stored(row) for row in self._rows(sql.LATEST_OPEN, *phases, wire.ANNOUNCED, limit)]
 
     @retried
     def countersign(self, digest: bytes, deal: CountersignedDeal) -> bool:
@@ -179,7 +201,7 @@ class SqlStore(AggregationStore):
     @retried
     def reject(self, digest: bytes, refused: Refused) -> None:
         with self._locked(digest) as run:
-            run(sql.REFUSE, (refused.refusal.name, _text(refused.detail), digest, wire.ANNOUNCED))
+            run(sql.REFUSE, (refused.refusal.name, text_of(refused.detail), digest, wire.ANNOUNCED))
             run(sql.END_LEASE, (digest, sql.NO_COHORT))
 
     @retried
@@ -209,13 +231,18 @@ class SqlStore(AggregationStore):
 
     @retried
     def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
+        self._renew_claim()
+        shard = 0 if self._claim is None else self._claim.slot
         results: dict[int, list[PutResult]] = {}
         order = sorted(range(len(batches)), key=lambda place: (batches[place].query, batches[place].cohort))
         with self.database.transaction() as run:
-            for query in sorted({batch.query for batch in batches}):
-                self.database.lock(query, shared=True)
+            locked = {query for query in {batch.query for batch in batches} if self.database.try_lock_shared(query)}
             for place in order:  # all transactions in the same order, so that none deadlock
-                results[place] = put(self.database, run, batches[place], self._shard, now)
+                batch = batches[place]
+                if batch.query in locked:
+                    results[place] = put(self.database, run, batch, shard, now)
+                else:
+                    results[place] = [PutResult.BUSY] * len(batch.receipts)
         return [results[place] for place in range(len(batches))]
 
     # Closing, and decisions.
@@ -240,11 +267,12 @@ class SqlStore(AggregationStore):
                 return query
             run("UPDATE queries SET aborted = TRUE WHERE id = ? AND phase = ?", (query_id, wire.ANNOUNCED))
             burn(run, query.digest)
-            return _known(run, query.digest)
+            return known_query(run, query.digest)
 
     @retried
     def abort_restored(self) -> list[str]:
         with self.database.transaction() as run:
+            self.database.accept_restored()
             rows = run(sql.OPEN_QUERIES, (wire.DECIDED, wire.ANNOUNCED)).fetchall()
             for digest in sorted(digest for _, digest in rows):
                 self.database.lock(digest)
@@ -303,7 +331,7 @@ class SqlStore(AggregationStore):
     @retried
     def lose(self, digest: bytes, refused: Refused) -> None:
         with self._locked(digest) as run:
-            run(sql.REFUSE, (refused.refusal.name, _text(refused.detail), digest, wire.CLOSING))
+            run(sql.REFUSE, (refused.refusal.name, text_of(refused.detail), digest, wire.CLOSING))
 
     # Work for the link to the key server.
 
@@ -345,11 +373,11 @@ class SqlStore(AggregationStore):
     def _named(self, run: Execute, query_id: str) -> StoredQuery | None:
         """The query of this id, which nobody else changes before the end of this transaction."""
         locked = None
-        query = _query(run, "id", query_id)
+        query = query_of(run, "id", query_id)
         while query is not None and query.digest != locked:  # it may be another one once the lock is ours
             locked = query.digest
             self.database.lock(locked)
-            query = _query(run, "id", query_id)
+            query = query_of(run, "id", query_id)
         return query
 
     @contextmanager
@@ -366,28 +394,3 @@ class SqlStore(AggregationStore):
     def _value(self, statement: str, *values: Any) -> Any:
         rows = self._rows(statement, *values)
         return rows[0][0] if rows else None
-
-
-def _query(run: Execute, column: str, value: bytes | str) -> StoredQuery | None:
-    row = run(sql.QUERY.format(column), (value,)).fetchone()
-    return None if row is None else _stored(row)
-
-
-def _stored(row: tuple[Any, ...]) -> StoredQuery:
-    digest, query_id, owner, phase, announced, closes, refusal, detail, pruned = row
-    refused = None if refusal is None else Refused(Refusal[refusal], detail)
-    return StoredQuery(
-        digest, query_id, owner, wire.Phase.ValueType(phase), announced, closes, refused, pruned=bool(pruned)
-    )
-
-
-def _known(run: Execute, digest: bytes) -> StoredQuery:
-    query = _query(run, "digest", digest)
-    if query is None:
-        raise AssertionError("the query was read or written in this transaction")
-    return query
-
-
-def _text(detail: str) -> str:
-    """The detail of a refusal, as every database can keep it."""
-    return detail.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -170,6 +170,7 @@ class PutResult(Enum):
     REPEATED = "the same one was counted before"
     CONFLICT = "another one of this phone was counted before, and stands"
     LATE = "the query does not collect any more"
+    BUSY = "the query is being closed"
 
 
 class StoredRequest(NamedTuple):
@@ -278,6 +279,7 @@ class AggregationStore(Protocol):
         """Add contributions to the sums of their cohorts and keep their receipts, in one transaction for all batches.
 
         A phone is counted once a query: the first contribution stands. Returns a result for each receipt of each batch.
+        Batches of a query that another transaction has locked are not put: the others do not wait for it.
         """
 
     # Closing, and decisions.
@@ -351,6 +353,17 @@ class AggregationStore(Protocol):
 
     def attempts(self, digest: bytes) -> int:
         """The most attempts at one item of a query that is not done; failures and restarts do not reset the number."""
+
+    def check_claim(self) -> None:
+        """Make sure that this process may still serve; claim the right again if the connection that held it is lost.
+
+        Raises:
+            OSError: The database is away, or too many processes serve from it.
+            BadStore: It was upgraded meanwhile, or restored from a copy.
+        """
+
+    def clock(self) -> int | None:
+        """The time of the machine with the database, in milliseconds; None if that is this machine."""
 
     def close(self) -> None:
         """Close the store."""

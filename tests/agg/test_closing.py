@@ -343,8 +343,9 @@ def test_nothing_is_closed_by_a_commit_that_fails(
     assert aggregation.phones_in(aggregation.requests(server)[0]) == {0, 1}
 
 
+@pytest.mark.parametrize("fault", [OSError(errno.EBUSY, "lock timeout"), ZeroDivisionError("lock timeout")])
 def test_a_query_that_cannot_be_closed_now_does_not_keep_others_from_closing(
-    server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
+    server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     locked, other = (aggregation.collecting(server, aggregation.make_query()) for _ in range(2))
     time.pass_(other.closes_after)
@@ -352,12 +353,12 @@ def test_a_query_that_cannot_be_closed_now_does_not_keep_others_from_closing(
 
     def close_query(digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
         if digest == locked.digest:
-            raise OSError(errno.EBUSY, "lock timeout")
+            raise fault
         return close(digest, make_request)
 
     with monkeypatch.context() as patch:
         patch.setattr(server.store, "close_query", close_query)
-        with pytest.raises(OSError, match="lock timeout"):
+        with pytest.raises(type(fault), match="lock timeout"):
             server.closing.close_due()
     assert [status_of(server, query).phase for query in (locked, other)] == [wire.COLLECTING, wire.CLOSING]
     assert server.closing.close_due() == [locked.id]

@@ -154,8 +154,9 @@ def test_the_check_above_finds_a_broken_store(broken: type[SqlStore], monkeypatc
 class Workers:
     """Processes that have the same contributions taken in, over one file or PostgreSQL database."""
 
-    def __init__(self, folder: Path, phones: int, database: str | None = None) -> None:
+    def __init__(self, folder: Path, phones: int, database: str | None = None, *, claims: bool = True) -> None:
         self.folder, self.time, self.database = folder, Time(), database
+        self._claims = claims
         server = self.opened()
         self.query = aggregation.collecting(server, aggregation.make_query(population=phones))
         server.close()
@@ -166,7 +167,7 @@ class Workers:
         return aggregation.opened(self.database or self.folder / "aggregation.db", self.time)
 
     def _database(self) -> list[str]:
-        return [] if self.database is None else [self.database]
+        return [] if self.database is None else [self.database, *([] if self._claims else ["without a claim"])]
 
     def start(self, seed: int, most: int) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -212,6 +213,14 @@ def test_two_processes_may_race(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_may_race_on_postgresql(tmp_path: Path, postgres: str) -> None:
     check_two_processes_may_race(Workers(tmp_path, 60, postgres))
+
+
+@pytest.mark.slow
+def test_two_processes_that_add_to_one_sum_may_race_on_postgresql(tmp_path: Path, postgres: str) -> None:
+    """As if both had claimed the same slot: the row of the sum is locked."""
+    check_two_processes_may_race(Workers(tmp_path, 60, postgres, claims=False))
+    with psycopg.connect(postgres) as raw:
+        assert raw.execute("SELECT shard, contributors FROM reticent_agg.sums").fetchall() == [(0, 60)]
 
 
 def check_processes_may_be_killed(workers: Workers, side_by_side: int) -> None:

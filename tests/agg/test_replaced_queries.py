@@ -90,14 +90,14 @@ def test_an_abort_that_waited_locks_the_query_that_has_the_name_now(
     late = replace(late, add=held(late.add, inside, go))
     with ThreadPoolExecutor(2) as threads:
 
-        def lock(name: bytes, *, shared: bool = False) -> None:
+        def lock(name: bytes) -> None:
             if name == old.digest:
                 two.announce(new)
                 assert two.countersign(new.digest, deal_of())
                 results.append(threads.submit(two.put_contributions, [late], 0))
                 assert inside.wait(DEADLINE)
                 threading.Timer(0.3, go.set).start()
-            honest(name, shared=shared)
+            honest(name)
 
         results: list[Any] = []
         monkeypatch.setattr(one.database, "lock", lock)

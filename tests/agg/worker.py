@@ -14,7 +14,7 @@ from reticent_agg import AggregationServer, SqlStore
 from tests.parties import aggregation
 
 
-def main(folder: Path, seed: int, most: int, database: str | None) -> None:
+def main(folder: Path, seed: int, most: int, database: str | None, *, claims: bool) -> None:
     """Send the messages of a folder in an order of this process's own, some twice; then wait to be killed."""
     store = SqlStore(folder / "aggregation.db" if database is None else database)
     chance = random.Random(seed)  # noqa: S311  # an order
@@ -25,7 +25,7 @@ def main(folder: Path, seed: int, most: int, database: str | None) -> None:
         rng=secure(),
         simulation=True,
     )
-    with closing(server), nullcontext() if database is None else store.serving():
+    with closing(server), store.serving() if claims else nullcontext():
         places = list(range(len(list(folder.glob("*.message")))))
         messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
         chance.shuffle(places)
@@ -44,4 +44,5 @@ def main(folder: Path, seed: int, most: int, database: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)
+    rest = sys.argv[4:]
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), rest[0] if rest else None, claims=len(rest) == 1)

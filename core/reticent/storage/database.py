@@ -128,6 +128,10 @@ class Database:
     def lock(self, name: bytes, *, shared: bool = False) -> None:
         """Do nothing: a transaction excludes all others."""
 
+    def try_lock_shared(self, name: bytes) -> bool:  # as of PostgreSQL
+        """Do nothing: a transaction excludes all others."""
+        return True
+
     @contextlib.contextmanager
     def claim(self, slots: int = 1) -> Iterator[Claim]:  # a file has one slot
         """Be the one process that serves from the file; other processes may still read and change it.
@@ -137,6 +141,12 @@ class Database:
         """
         with contextlib.nullcontext() if self.path is None else claimed(self.path):
             yield _FileClaim()
+
+    def accept_restored(self) -> None:
+        """Do nothing: a file is not replaced while a process serves from it."""
+
+    def clock(self) -> None:
+        """A file has no clock."""
 
     def backup(self, path: Path) -> None:
         """Copy the present content to a new file, whole or not at all.
@@ -233,6 +243,9 @@ class _FileClaim:
     slot = 0
 
     def check(self) -> None:
+        """The claim cannot be lost."""
+
+    def renew(self) -> None:
         """The claim cannot be lost."""
 
 

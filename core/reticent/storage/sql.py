@@ -84,6 +84,8 @@ class FileFormat:
         migrations: Scripts of SQL; the first one makes version 2 from version 1.
         namespace: The schema of PostgreSQL that holds the tables; empty for what is only kept in SQLite.
         migrate: The command that runs the migrations.
+        restored: The command that makes a copy of a PostgreSQL database safe to serve from. If it is not empty,
+            processes notice while they serve that their database was restored, and stop until it is run.
     """
 
     name: str
@@ -93,6 +95,7 @@ class FileFormat:
     migrations: tuple[str, ...] = ()
     namespace: str = ""
     migrate: str = ""
+    restored: str = ""
 
     @property
     def version(self) -> int:
@@ -120,6 +123,13 @@ class Claim(Protocol):
 
     def check(self) -> None:
         """Raise `InUse` if the right is lost: another process may have it now."""
+
+    def renew(self) -> None:
+        """Claim a slot again, perhaps another one, if the right is lost.
+
+        Raises:
+            InUse: Other processes serve from all slots.
+        """
 
 
 class SqlDatabase(Protocol):
@@ -155,6 +165,9 @@ class SqlDatabase(Protocol):
         does not wait for shared ones that come later. SQLite has one writer, who needs no locks.
         """
 
+    def try_lock_shared(self, name: bytes) -> bool:
+        """Lock a name, shared, as `lock` does, but without waiting; False if another transaction has or wants it."""
+
     def claim(self, slots: int = 1) -> AbstractContextManager[Claim]:
         """Be the one process that serves from the lowest free slot; other processes may still read and change all.
 
@@ -163,6 +176,12 @@ class SqlDatabase(Protocol):
         Raises:
             InUse: Other processes serve from all slots.
         """
+
+    def accept_restored(self) -> None:
+        """Within a transaction: processes may serve again from this database, which was restored from a copy."""
+
+    def clock(self) -> int | None:
+        """The time of the machine with the database, in milliseconds; None for a file."""
 
     def close(self) -> None:
         """Close all connections."""

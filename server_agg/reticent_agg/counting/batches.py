@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import metrics
-from reticent_agg.counting.collection import ContributionResult
+from reticent_agg.counting.collection import RETRY_AFTER, ContributionResult
 
 __all__ = ["Batches"]
 
@@ -22,8 +22,6 @@ MAX_WAITING = 2048
 """Contributions that wait for one."""
 MAX_BYTES_WAITING = 64 << 20
 """The bytes of their ciphertexts."""
-RETRY_AFTER = 1.0
-"""Seconds after which a phone tries again, when there is no room, or the disk fails."""
 
 Collect = Callable[[Sequence[wire.Contribution]], Awaitable[list[ContributionResult]]]
 

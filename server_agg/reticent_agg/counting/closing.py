@@ -56,16 +56,16 @@ class Closing:
         """Close the queries whose time is over, and those with enough contributions; returns their ids.
 
         Raises:
-            OSError: At least one query cannot be closed now. All others are closed.
+            Exception: At least one query cannot be closed now. All others are closed.
         """
         closed = []
-        errors: list[OSError] = []
+        errors: list[Exception] = []
         for digest in self._store.due(milliseconds(self._now())):
             try:
                 announced = self._queries.announced(digest)
                 with metrics.CLOSE_SECONDS.time():
                     is_closed = self._store.close_query(digest, partial(self._request, announced))
-            except OSError as error:  # such as a query that another process has locked
+            except Exception as error:  # noqa: BLE001  # such as a query that another process has locked; raised below
                 errors.append(error)
                 continue
             if is_closed:

@@ -16,14 +16,17 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
 from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, PutResult
 
-__all__ = ["Collection", "ContributionResult", "refuse_odd_phone"]
+__all__ = ["RETRY_AFTER", "Collection", "ContributionResult", "refuse_odd_phone"]
 
 DIGEST_BYTES = 32
 _SIZES = [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]
 
-_REFUSALS: Mapping[PutResult, tuple[Refusal, str]] = {
-    PutResult.CONFLICT: (Refusal.CONFLICT, "the phone has contributed something else, which stands"),
-    PutResult.LATE: (Refusal.LATE, ""),
+RETRY_AFTER = 1.0
+"""Seconds after which a phone tries again, when a contribution cannot be written now."""
+_REFUSALS: Mapping[PutResult, tuple[Refusal, str, float | None]] = {
+    PutResult.CONFLICT: (Refusal.CONFLICT, "the phone has contributed something else, which stands", None),
+    PutResult.LATE: (Refusal.LATE, "", None),
+    PutResult.BUSY: (Refusal.BUSY, "the query is being closed", RETRY_AFTER),
 }
 
 ContributionResult: TypeAlias = wire.Acknowledgement | Refused
@@ -90,8 +93,7 @@ class Collection:
             results |= {candidates[number].place: _bad_ciphertexts(fault) for number, fault in faults.items()}
         for candidates, puts in zip(good, self._store.put_contributions(batches, now), strict=True):
             for each, put in zip(candidates, puts, strict=True):
-                refusal = _REFUSALS.get(put)
-                results[each.place] = each.acknowledgement if refusal is None else Refused(*refusal)
+                results[each.place] = _refused(put) if put in _REFUSALS else each.acknowledgement
         return [results[place] for place in range(len(contributions))]
 
     def _targets(self, contributions: Sequence[wire.Contribution], now: int) -> dict[bytes, _Target]:
@@ -121,10 +123,15 @@ def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Targ
     acknowledgement = wire.Acknowledgement(contribution=statements.digest(statement))
     if phone.contents is not None:
         is_same = phone.contents == (receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded)
-        return acknowledgement if is_same else Refused(*_REFUSALS[PutResult.CONFLICT])
+        return acknowledgement if is_same else _refused(PutResult.CONFLICT)
     if not signed_by(phone.verify_key, statement, message.signature):
         return Refused(Refusal.BAD_SIGNATURE)
     return _Candidate(place, message, receipt, acknowledgement)
+
+
+def _refused(put: PutResult) -> Refused:
+    refusal, detail, retry_after = _REFUSALS[put]
+    return Refused(refusal, detail, retry_after=retry_after)
 
 
 def _target_of(message: wire.Contribution, targets: Mapping[bytes, _Target]) -> _Target:
