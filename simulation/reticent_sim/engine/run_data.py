@@ -128,7 +128,7 @@ def faults_data(
 
 
 def budget_data(scenario: Scenario, costs: Sequence[CostReport]) -> dict[str, Any]:
-    """What the phones have spent of their budget."""
+    """The budget of the phones, and its part that is spent."""
     limit = scenario.phone_settings.budget
     spent, deltas = zip(*(each for cost in costs for each in cost.spent), strict=True)
     return {
