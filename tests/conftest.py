@@ -18,7 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machine's speed is not what a property is about, hence no deadlines.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=12)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile(  # as in CI, and the first failing example will do
     "mutants",

@@ -197,13 +197,13 @@ def test_the_intervals_of_a_histogram_hold_together_as_often_as_stated(noise: An
         id="age", counters=(), epsilon=0.1, delta=1e-6, absent=0.0, noise=noise, histograms={"age": range(0, 60, 10)}
     )
     query, truth = question.to_query(1000, "k1"), np.array([500, 300, 150, 50, 0])
-    joint = (1 - (1 - LEVEL) / 5) ** 5
-    found = releases(query, truth, 4000, noise)
+    runs, joint = 1500, (1 - (1 - LEVEL) / 5) ** 5
+    found = releases(query, truth, runs, noise)
     errors = np.array([np.array(release.value) - truth for release in found])
     reach = np.array([each.high - each.value for each in question.statistics(found[0])]) * 1000
     for factor in (1.0, *OFFS):
         covered = int((np.abs(errors) <= factor * reach).all(axis=1).sum())
-        assert (stats.binomtest(covered, 4000, joint).pvalue > FALSE_ALARM) == (factor == 1.0), covered / 4000
+        assert (stats.binomtest(covered, runs, joint).pvalue > FALSE_ALARM) == (factor == 1.0), covered / runs
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])  # whole numbers with little noise jump over their level
@@ -211,7 +211,7 @@ def test_totals_means_and_ratios_hold_together_at_least_as_often_as_stated(epsil
     question = Question.from_toml(WALK.replace("epsilon = 1.0", f"epsilon = {epsilon}"))
     query, truth = question.to_query(4000, "k1"), np.array([9000, 2800, 1500, 1000, 900, 600])
     expected = [9000, 2800, 0.375, 0.25, 0.225, 0.15, 2.25, 9000 / 2800]
-    runs, covered = 2500, 0
+    runs, covered = 1200, 0
     for release in releases(query, truth, runs, f"walk {epsilon}"):
         found = question.statistics(release)
         assert len(found) == len(expected)

@@ -79,7 +79,7 @@ def _noise(query: Query, size: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize(("query", "absent"), SETTINGS.values(), ids=SETTINGS)
 def test_errors_are_as_large_as_planned(query: Query, absent: float, request: pytest.FixtureRequest) -> None:
     planned = plan(query, absent=absent).accuracy[0]
-    errors = np.array([error for _, error in simulated(query, absent, 400, request.node.name)])  # (runs, d)
+    errors = np.array([error for _, error in simulated(query, absent, 250, request.node.name)])  # (runs, d)
     squares = (errors**2).mean(axis=1)
     assert abs(off(squares, planned.standard_error**2)) < LIMIT
     for wrong in OFFS:
@@ -99,7 +99,7 @@ def _is_whole_step(errors: np.ndarray, half_width: float) -> bool:
 
 def test_the_error_with_half_of_the_cohorts_left() -> None:
     query, absent = census(20, l2_squared=2, l1=2, cohorts=4, min_contributions=121), 0.2
-    found = [each for each in simulated(query, absent, 1200, "half") if len(each[0].cohorts_left_out) == 2]
+    found = [each for each in simulated(query, absent, 700, "half") if len(each[0].cohorts_left_out) == 2]
     squares = np.array([(error**2).mean() for _, error in found])
     worst = plan(query, absent=absent).accuracy[0].error_half_left
     assert len(found) > 100

@@ -80,7 +80,7 @@ def test_cohorts_have_more_liars_than_allowed_as_often_as_planned() -> None:
             assert stats.binomtest(most, 20_000, OFFS[0] * planned, alternative="greater").pvalue < FALSE_ALARM
 
 
-@pytest.mark.parametrize("hit", [1, 2, 4])
+@pytest.mark.parametrize("hit", [1, pytest.param(2, marks=pytest.mark.slow), 4])
 def test_liars_shift_estimates_no_further_than_planned(hit: int) -> None:
     """Phones all say the middle, which hides liars best; liars push their cohort as far as they dare."""
     query = census(
@@ -132,7 +132,7 @@ def test_in_one_cohort_or_half_of_them_liars_can_do_anything() -> None:
 
 
 @pytest.mark.parametrize("population", [1_000_000, 10_000])
-@pytest.mark.parametrize("lying", [0.6, 0.34, 0.01, 0.0034, 0.003])
+@pytest.mark.parametrize("lying", [0.6, pytest.param(0.34, marks=pytest.mark.slow), 0.01, 0.0034, 0.003])
 @pytest.mark.parametrize("cohorts", [None, 1, 3, 101, 1001, 5001, 100_000])
 def test_many_liars_are_planned_for_or_refused(population: int, lying: float, cohorts: int | None) -> None:
     liars = int(population * lying)

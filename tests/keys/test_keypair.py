@@ -20,7 +20,7 @@ from reticent.randomness import secure
 from reticent.storage.files import create
 from reticent_keys import KeyFileError, KeyPair, KeysError, WrongPassphrase, sealing
 from tests.keys.conftest import SCRYPT_COST
-from tests.parties.key_pairs import pair, primes
+from tests.parties.key_pairs import generated, pair, primes
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # of keys that live as long as a test
 BITS = 1024
@@ -33,7 +33,7 @@ def sealed() -> bytes:
 
 def test_primes_are_as_the_proof_asks() -> None:
     for number in range(4):
-        made = pair(number=number)
+        made = generated(number=number)
         p, q = primes(made)
         assert gmpy2.is_prime(p)
         assert gmpy2.is_prime(q)
@@ -46,13 +46,13 @@ def test_primes_are_as_the_proof_asks() -> None:
 
 def test_the_base_is_minus_a_square() -> None:
     for number in range(4):
-        made = pair(number=number)
+        made = generated(number=number)
         for prime in primes(made):
             assert pow(-made.public.base, (prime - 1) // 2, prime) == 1  # Euler's criterion
 
 
 def test_no_two_key_pairs_are_alike() -> None:
-    made = [pair(number=number) for number in range(4)]
+    made = [generated(number=number) for number in range(4)]
     assert len({prime for each in made for prime in primes(each)}) == 8
     assert len({each.public.key_id for each in made}) == 4
 

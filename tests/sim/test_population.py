@@ -14,7 +14,7 @@ from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.engine.observer import follows
 from reticent_sim.experiments.subjects import Subject, from_population, from_traces
 from reticent_sim.world import FIRST_DAY, MAX_DAYS, Resident, resident, write_traces
-from reticent_sim.world.people import HOME, HOURS
+from reticent_sim.world.people import HOME, HOURS, Day
 from reticent_sim.world.phone import APP, CALL, IDLE, RIDING, SITTING, TEXT, WALKING
 from reticent_sim.world.resident import AWAY
 
@@ -26,8 +26,10 @@ def everybody() -> list[Resident]:
     return [resident(1, number) for number in range(91)]
 
 
-def contexts(who: Resident) -> set[str]:
-    return {place for day in who.days() for place in day if place is not None}
+@pytest.fixture(scope="module")
+def lives(everybody: list[Resident]) -> list[list[Day]]:
+    """The days of everybody."""
+    return [who.days() for who in everybody]
 
 
 @given(SEEDS, NUMBERS, DAYS)
@@ -51,9 +53,11 @@ def test_seeds_and_people_differ() -> None:
     assert len(set(lives)) == len(lives)
 
 
-def test_there_are_as_many_contexts_and_days_as_in_the_published_traces(everybody: list[Resident]) -> None:
+def test_there_are_as_many_contexts_and_days_as_in_the_published_traces(
+    everybody: list[Resident], lives: list[list[Day]]
+) -> None:
     """Which are of 91 people, with 19 contexts (7 to 40) and 122 days (30 to 269) on average."""
-    sizes = [len(contexts(who)) for who in everybody]
+    sizes = [len({place for day in days for place in day if place is not None}) for days in lives]
     assert min(sizes) >= 7
     assert max(sizes) <= 40
     assert max(sizes) > 30
@@ -89,19 +93,19 @@ def test_an_activity_is_a_use_of_the_phone_and_a_way_of_moving(everybody: list[R
 
 
 @pytest.mark.slow
-def test_most_nights_are_spent_at_home_and_most_days_at_work(everybody: list[Resident]) -> None:
+def test_most_nights_are_spent_at_home_and_most_days_at_work(everybody: list[Resident], lives: list[list[Day]]) -> None:
     """Whoever looks for a home in the traces finds it."""
-    for who in everybody:
-        nights = Counter(day[3] for day in who.days() if day[3] is not None)
+    for who, days in zip(everybody, lives, strict=True):
+        nights = Counter(day[3] for day in days if day[3] is not None)
         assert nights.most_common(1)[0][0] == HOME
-        assert Subject(who.name, tuple(map(tuple, who.days()))).home == HOME
-    worked = sum("work" in day for who in everybody for day in who.days())
+        assert Subject(who.name, tuple(map(tuple, days))).home == HOME
+    worked = sum("work" in day for days in lives for day in days)
     assert 0.4 < worked / sum(who.recorded for who in everybody) < 0.7
 
 
-def test_some_readings_are_missing_of_everybody(everybody: list[Resident]) -> None:
-    for who in everybody:
-        hours = [place for day in who.days() for place in day]
+def test_some_readings_are_missing_of_everybody(lives: list[list[Day]]) -> None:
+    for days in lives:
+        hours = [place for day in days for place in day]
         assert 0 < hours.count(None) < 0.3 * len(hours)
 
 
@@ -115,11 +119,11 @@ def test_people_go_away_and_come_back(everybody: list[Resident]) -> None:
     assert not any(away[holiday.last + 1 :])
 
 
-def test_habits_are_strong_and_departures_common(everybody: list[Resident]) -> None:
+def test_habits_are_strong_and_departures_common(everybody: list[Resident], lives: list[list[Day]]) -> None:
     """A chain tells the next hour well, and yet many days do something that it never saw."""
     sure, strayed, judged = [], 0, 0
-    for who in everybody[::3]:
-        subject = Subject(who.name, tuple(map(tuple, who.days())))
+    for who, days in list(zip(everybody, lives, strict=True))[::3]:
+        subject = Subject(who.name, tuple(map(tuple, days)))
         chain = subject.chain
         sure.append((chain.prior[:-1][..., None] * chain.transitions).max(axis=2).sum(axis=1).mean())
         judged += len(subject.judged)

@@ -14,34 +14,13 @@ import pytest
 from reticent_sim.engine.errors import WorkerDied
 from reticent_sim.experiments.workers import run_jobs
 from tests.parties.waiting import block_until
+from tests.sim.jobs import end, interrupt, refuse, square, square_then_wait
 from tests.sim.processes import of_session
 
 RETICENT = (sys.executable, "-m", "reticent")
 AT_MOST = 5.0
 """Seconds in which all processes must have ended."""
 STARTED = 60.0
-
-
-def square(number: int) -> tuple[int, int]:
-    return os.getpid(), number * number
-
-
-def refuse(number: int) -> int:
-    raise ValueError(f"no {number}")
-
-
-def end(number: int) -> int:
-    os._exit(number)
-
-
-def wait_for_ever(_: int) -> None:
-    time.sleep(1000)
-
-
-def interrupt(_: int) -> bool:
-    """Send the interrupt that ctrl-C sends to every process of a terminal."""
-    os.kill(os.getpid(), signal.SIGINT)
-    return True
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -70,12 +49,6 @@ def test_workers_are_killed_when_their_results_are_no_longer_read() -> None:
     begun = time.monotonic()
     results.close()  # type: ignore[attr-defined]  # it is a generator
     assert time.monotonic() - begun < AT_MOST
-
-
-def square_then_wait(number: int) -> int:
-    if number > 1:
-        wait_for_ever(number)
-    return number * number
 
 
 def test_an_interrupt_of_the_terminal_does_not_reach_the_workers() -> None:

@@ -28,7 +28,8 @@ def test_there_are_no_other_snapshots() -> None:
 
 def test_all_commands_describe_json_alike() -> None:
     """The linter wants a text beside each option, so no type can hold it once."""
-    texts = {text for command in COMMANDS for text in re.findall(r"│ +--json +(.*?) +│", help_of(command))}
+    found = [file_of(command).read_text(encoding="utf-8") for command in COMMANDS]
+    texts = {text for each in found for text in re.findall(r"│ +--json +(.*?) +│", each)}
     assert {text.removesuffix(" [default: False]") for text in texts} == {"Print JSON."}
 
 

@@ -14,11 +14,8 @@ from typing import Any, Self
 
 from reticent.privacy import Contributions, Query, QueryBurnt, Release
 from reticent.rates import RateTable
-from reticent.tls.certificates import Certificate
-from reticent_agg.ads.folder import AdFolder, AdSources
-from reticent_analyst import Analyst, Handle
+from reticent_analyst import Handle
 from reticent_analyst.rates import estimate as estimate_rates
-from reticent_sim.engine.ad_server import AdServerProcess
 from reticent_sim.engine.backends import Backend
 from reticent_sim.engine.count_outcome import CountOutcome
 from reticent_sim.engine.faults import Fault, FaultSchedule, Moment, ProcessFaults, ProcessOutcome
@@ -36,8 +33,8 @@ from reticent_sim.engine.messages import (
 )
 from reticent_sim.engine.process import ServerProcess
 from reticent_sim.engine.questions import count_question, rates_options
+from reticent_sim.engine.run_servers import RunServers
 from reticent_sim.engine.scenario import NO_CHECK, Scenario
-from reticent_sim.engine.servers import ANALYST, ServerPair
 from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import START, STEPS, instant_of, order_of
 from reticent_sim.engine.trace import SERVERS, Event, Trace
@@ -61,9 +58,6 @@ STEPS_AT_A_TIME = 6
 """The steps that workers live before the display changes."""
 LAST_PHASE = 1000
 """The number of the first round after all faults."""
-JOIN_RATE = 100_000
-INVITATION_DAYS = 30
-"""Days after the end of the run at which invitations expire: a phone may join as late as on the last day."""
 
 
 class Coordinator:
@@ -136,56 +130,27 @@ class Coordinator:
         content = {"scenario": scenario.to_json(), "workers": self._workers.number}
         (self._folder / SCENARIO_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         self.show("start the servers")
-        self.servers = stack.enter_context(
-            ServerPair(
-                self._folder,
-                clock=self._now,
-                key_bits=scenario.key_bits,
-                keys_options=(
-                    *("--join-rate", str(JOIN_RATE), "--min-honest", str(scenario.min_honest)),
-                    *("--seed", str(scenario.seed)),
-                ),
-                aggregation_program=self._program,
-                database=scenario.database,
-                aggregation_servers=scenario.aggregation_servers,
-            )
+        self._servers = stack.enter_context(
+            RunServers(scenario, self._folder, clock=self._now, aggregation_program=self._program)
         )
-        self.servers.keys.start()
-        for process in self.servers.aggregation_servers:
-            process.spawn()
+        self._servers.start()
         stack.callback(self._workers.stop)
         self._workers.start()
         for check in dict.fromkeys(check for check in (scenario.check, *scenario.compare) if check != NO_CHECK):
             self.show(f"compute the policies: {check}")
             self._workers.compute_policies(check, scenario.routines)
-        for process in self.servers.aggregation_servers:
-            process.wait()
-        self.ad_server = None
-        if scenario.ads:
-            self._world.write(self._folder)
-            self.ad_server = AdServerProcess(self._folder, self.servers.certs)
-            stack.callback(_kill, self.ad_server)
-            self.load_rates(None)
-            self.ad_server.start()
+        self._servers.wait()
         self.show("enrol the phones")
-        invitations = self.servers.invitations(scenario.phones, days=scenario.days + INVITATION_DAYS)
-        address = None if self.ad_server is None else self.ad_server.endpoint.address
-        started = self._workers.start_phones(self._now, invitations, address)
+        started = self._workers.start_phones(self._now, self._servers.invitations(), self._servers.ad_service)
         self._record(started)
         self._keep(started)
         self._process_faults = ProcessFaults(
             self._faults,
             {process.name: process for process in self.processes},
             self._crash_worker,
-            without_disks=[each.name for each in self.servers.aggregation_servers if scenario.database is not None],
+            without_disks=[] if scenario.database is None else self._servers.aggregation_names,
         )
-        self._analyst = stack.enter_context(
-            Analyst(
-                self.servers.counting.address,
-                Certificate.load(self.servers.certs, ANALYST),
-                self.servers.identity,
-            )
-        )
+        self._analyst = stack.enter_context(self._servers.analyst())
 
     def show(self, phase: str, contributions: int = 0, rate: float = 0.0) -> None:
         """Show the state of the run."""
@@ -208,7 +173,7 @@ class Coordinator:
     @property
     def processes(self) -> list[ServerProcess]:
         """All servers."""
-        return [*self.servers.processes, *([] if self.ad_server is None else [self.ad_server])]
+        return self._servers.processes
 
     def live(self, day: int) -> list[LiveReport]:
         """Let the users live a day."""
@@ -292,11 +257,7 @@ class Coordinator:
 
     def load_rates(self, learned: RateTable | None) -> None:
         """Let the ad service use these rates from now on."""
-        path = self._folder / "rates.npz"
-        self._world.served_rates(learned).save(path)
-        sources = AdSources(self._folder / "catalogue.csv", path, self._folder / "hierarchy.json")
-        assert self.ad_server is not None  # noqa: S101  # there are ads
-        self.ad_server.serve(AdFolder(self.ad_server.files).load(sources, {}))
+        self._servers.load_rates(learned)
 
     def take_decisions(self) -> None:
         """End all faults, and let all phones fetch the decisions that they wait for.
@@ -380,7 +341,7 @@ class Coordinator:
     def _move(self, instant: dt.datetime) -> None:
         """Move the simulated time of the servers forward."""
         self._now = instant
-        self.servers.move_clocks(instant)
+        self._servers.move_clocks(instant)
 
     def _record(self, reports: Any) -> None:
         self._trace.add(event for report in reports for event in report.events)
@@ -400,8 +361,3 @@ class Coordinator:
     def _check_time(self, began: float, query: Query, what: str) -> None:
         if time.monotonic() - began > RESULT_TIMEOUT:
             raise TimeoutError(f"{query.id!r} was not {what} within {RESULT_TIMEOUT:g} s")
-
-
-def _kill(process: AdServerProcess) -> None:
-    if process.is_running:
-        process.kill()

@@ -54,6 +54,9 @@ class ServerPair:
         aggregation_program: Run instead of `reticent` on the aggregation server's machine.
         database: The address of a PostgreSQL database for the data of all servers; files of the folder unless given.
         aggregation_servers: The number of aggregation servers; more than one need a database.
+
+    Raises:
+        ValueError: There are several aggregation servers, but no database.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class ServerPair:
         database: str | None = None,
         aggregation_servers: int = 1,
     ) -> None:
+        if aggregation_servers > 1 and database is None:
+            raise ValueError(f"{aggregation_servers} aggregation servers need a PostgreSQL database")
         self.folder = folder
         self.certs = folder / "certs"
         """The folder of all certificates."""

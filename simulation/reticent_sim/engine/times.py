@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 
-__all__ = ["DAY", "START", "STEP", "STEPS", "instant_of", "order_of"]
+__all__ = ["BEFORE", "DAY", "START", "STEP", "STEPS", "instant_of", "order_of"]
 
 START = dt.datetime(2027, 1, 4, tzinfo=dt.UTC)
 """The first step of the first day, a Monday."""
 DAY = dt.timedelta(days=1)
 STEP = dt.timedelta(hours=1)
 STEPS = DAY // STEP
+BEFORE = dt.timedelta(seconds=5)
+"""The time before a step at which the phones read where their users are."""
 
 
 def instant_of(day: int, step: int) -> dt.datetime:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from reticent.protocol.invitation import Invitation
@@ -18,7 +17,6 @@ from reticent_client import AdSettings, PhoneStore
 from reticent_client.ads.service import AdService
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round
-from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.engine.faults import Fault, Moment, PhoneNetwork
 from reticent_sim.engine.measured_servers import Traffic
 from reticent_sim.engine.messages import (
@@ -39,27 +37,20 @@ from reticent_sim.engine.messages import (
 from reticent_sim.engine.observer import measured
 from reticent_sim.engine.policies import Policies
 from reticent_sim.engine.scenario import NO_CHECK
+from reticent_sim.engine.shown_ads import show_ads
 from reticent_sim.engine.simulated_phone import SimulatedPhone, SimulatedTime, is_acknowledged
-from reticent_sim.engine.times import START, instant_of, order_of
+from reticent_sim.engine.times import BEFORE, START, instant_of, order_of
 from reticent_sim.engine.trace import Event
 from reticent_sim.engine.usage import CpuMeter, Reported, Usage, peak_memory
-from reticent_sim.engine.worker_clock import WorkerClock, within
+from reticent_sim.engine.worker_clock import TIMEOUT, WorkerClock, some_at_a_time, within
 from reticent_sim.world.outcomes import Request
 
 __all__ = ["PhoneWorker"]
 
-TIMEOUT = 300.0
-"""Real seconds in which the phones of a worker must have made a step."""
-TIMEOUT_PER_PHONE = 1.0
-"""Further seconds for each phone, where all of them call the servers."""
 REACHED_WITHIN = 30.0
 """Real seconds in which a server that runs must be reached."""
-AT_A_TIME = 64
-"""Phones that call the servers at the same time."""
 CRASH_AFTER = 0.005
 """Real seconds after which a worker dies that crashes in a round: further rounds have begun."""
-BEFORE = dt.timedelta(seconds=5)
-"""The time before a step at which the phones read where their users are."""
 
 Result = TypeVar("Result")
 
@@ -205,7 +196,7 @@ class PhoneWorker:
                 faults.apply_move("join")
                 starting.append(phone)
                 events.append(Event(order, phone.number, "on"))
-        await self._all(self._switch_on(phone) for phone in starting)
+        await some_at_a_time([self._switch_on(phone) for phone in starting], len(self._phones))
         return events
 
     async def _switch_on(self, phone: SimulatedPhone) -> None:
@@ -240,7 +231,10 @@ class PhoneWorker:
             events += self._take_published(published)
             total.update(phone.outcome(request.day, step) for phone in phones)
             if self._scenario.ads:
-                events += await self._show_ads(phones, request.day, step, requests, total)
+                ads = await show_ads(phones, self._world, self._clock, self._time, day=request.day, step=step)
+                events += ads.events
+                requests += ads.requests
+                total.update(shown=ads.shown, clicks=ads.clicks)
             await self._clock.move_to(instant_of(request.day, step) + BEFORE)  # whether anyone has searched or not
         return LiveReport(
             events,
@@ -278,46 +272,6 @@ class PhoneWorker:
         """The faults of phones that have taken effect since the last report."""
         return frozenset(each for phone in self._phones.values() for each in phone.faults.take_applied())
 
-    async def _show_ads(
-        self,
-        phones: Sequence[SimulatedPhone],
-        day: int,
-        step: int,
-        requests: list[Request],
-        total: Counter[str],
-    ) -> list[Event]:
-        """Let the users search, and see and click ads."""
-        searching = [
-            (phone, search.query)
-            for phone in phones
-            if phone.is_on and phone.is_reliable
-            for search in phone.searches(day)
-            if search.step == step and phone.faults.reaches("ads", Moment(day, step))
-        ]
-        if not searching:
-            return []
-        await self._all(phone.prefetch(query) for phone, query in searching)
-        arrived = self._clock.now()
-        showing = [asyncio.create_task(phone.show_ad(query, arrived)) for phone, query in searching]
-        await asyncio.sleep(0)
-        await self._clock.move_to(arrived + BEFORE)
-        async with within(TIMEOUT, "not all apps have their ads"):
-            shown = [await each for each in showing]
-        events, clicks = [], []
-        for (phone, query), ad in zip(searching, shown, strict=True):
-            label = phone.released_at(day, step)
-            requests.append(Request(phone.number, day, step, query, None if label == UNKNOWN else label))
-            with self._time.people_cpu.running():
-                clicked = ad is not None and self._world.clicks(phone.number, day, step, ad.id)
-            if ad is not None and clicked:
-                clicks.append(phone.click(ad.showing))
-            text = f"ad {None if ad is None else ad.id}{' clicked' * clicked}"
-            events.append(Event(order_of(arrived) + 1, phone.number, text))
-        await asyncio.gather(*clicks)
-        total["shown"] += sum(ad is not None for ad in shown)
-        total["clicks"] += len(clicks)
-        return events
-
     async def _take_rounds(self, request: TakeRounds) -> RoundReport:
         self._time.moment = request.moment
         await self._clock.move_to(request.now)
@@ -344,11 +298,11 @@ class PhoneWorker:
                 return None, []
 
         if request.crash:
-            await self._all(round_of(phone) for phone in present[: -(-len(present) // 2)])
+            await some_at_a_time([round_of(phone) for phone in present[: -(-len(present) // 2)]], len(self._phones))
             asyncio.get_running_loop().call_later(CRASH_AFTER, _die)
-            await self._all(round_of(phone) for phone in present)
+            await some_at_a_time([round_of(phone) for phone in present], len(self._phones))
             _die()
-        rounds = await self._all(round_of(phone) for phone in present)
+        rounds = await some_at_a_time([round_of(phone) for phone in present], len(self._phones))
         published: dict[int, list[Published]] = {}
         events, contributed, acknowledged = self._take_published(published), [], []
         for phone, (done, made) in zip(present, rounds, strict=True):
@@ -382,18 +336,6 @@ class PhoneWorker:
             store_bytes=sum(path.stat().st_size for path in files),
             spent=[(each.epsilon, each.delta) for each in spent],
         )
-
-    async def _all(self, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-        """The results of work that calls the servers, some at a time, in order."""
-        turns = asyncio.Semaphore(AT_A_TIME)
-
-        async def in_turn(each: Coroutine[Any, Any, Result]) -> Result:
-            async with turns:
-                return await each
-
-        timeout = TIMEOUT + TIMEOUT_PER_PHONE * len(self._phones)
-        async with within(timeout, "not all calls of the phones have ended"):
-            return await asyncio.gather(*map(in_turn, work))
 
 
 def _die() -> None:

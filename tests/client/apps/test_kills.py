@@ -23,8 +23,6 @@ PROBLEMS = {"coin": Problem(chains.coin(), frozenset({"s"}), 0.25), **EXAMPLES}
 CHECKS: list[Callable[..., Policy]] = [probabilistic, simulatable, optimal]
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
-checks = pytest.mark.parametrize("check", CHECKS)
-
 
 @cache
 def policy_and_limits(check: Callable[..., Policy], name: str) -> tuple[Policy, Sequence[oracle.Limit]]:
@@ -34,7 +32,7 @@ def policy_and_limits(check: Callable[..., Policy], name: str) -> tuple[Policy, 
 
 
 @pytest.mark.parametrize("name", ["coin"])
-@checks
+@pytest.mark.parametrize("check", [pytest.param(probabilistic, marks=pytest.mark.slow), simulatable, optimal])
 def test_killed_once_at_any_moment(check: Callable[..., Policy], name: str) -> None:
     """Around every write and after every message, back soon or a step later, with and without its store."""
     policy, limits = policy_and_limits(check, name)
@@ -69,9 +67,19 @@ def test_killed_twice(check: Callable[..., Policy], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "back", [HOUR, DAY, *(pytest.param(each, marks=pytest.mark.slow) for each in (13 * HOUR, 30 * DAY))], ids=str
+    ("check", "back"),
+    [
+        (probabilistic, HOUR),
+        (optimal, DAY),
+        *(
+            pytest.param(check, back, marks=pytest.mark.slow)
+            for check in CHECKS
+            for back in (HOUR, DAY, 13 * HOUR, 30 * DAY)
+            if (check, back) not in {(probabilistic, HOUR), (optimal, DAY)}
+        ),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else str(each),
 )
-@checks
 def test_killed_and_set_back(check: Callable[..., Policy], back: dt.timedelta) -> None:
     """It comes back with a clock that is wrong."""
     policy, limits = policy_and_limits(check, "two tosses")

@@ -72,7 +72,10 @@ MANY_HISTORIES = [(ERRAND, 3), (TRIPLE, 3), (chains.common(), 3), (LINKED, 4)]
 
 
 @pytest.mark.parametrize("check", [check for check in PRIVATE if check not in {simulatable, optimal}])
-@pytest.mark.parametrize(("chain", "days"), MANY_HISTORIES)
+@pytest.mark.parametrize(
+    ("chain", "days"),
+    [MANY_HISTORIES[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in MANY_HISTORIES[1:])],
+)
 def test_no_day_of_many_more_histories_tells_more_than_delta(
     check: Callable[..., Policy], chain: MarkovChain, days: int
 ) -> None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reticent.clock import ManualClock
@@ -103,7 +103,6 @@ async def lived(sampling: Sampling, traces: Traces, begin: dt.datetime, end: dt.
     return steps_of
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(["forward in Paris", "back in Paris"]),
     st.sampled_from([4, 24, 48]),

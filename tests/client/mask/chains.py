@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from reticent_client import MarkovChain
 from tests.client.mask import oracle
 
-# The profile in force says how thorough to be; slow tests are four times as thorough.
+# The profile in force says how thorough to be; slow tests are twice as thorough.
 FAST = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-SLOW = settings(FAST, max_examples=4 * FAST.max_examples)
+SLOW = settings(FAST, max_examples=2 * FAST.max_examples)
 
 Layer = Mapping[str, Mapping[str, float]]
 

@@ -74,9 +74,9 @@ def test_killed_once_at_any_moment(check: Callable[..., Policy], name: str) -> N
         assert worst_excess(policy, limits, faults) <= oracle.TOLERANCE, str(faults[0])
 
 
-@checks
+@pytest.mark.parametrize("check", [probabilistic, simulatable, optimal])
 def test_killed_twice(check: Callable[..., Policy]) -> None:
-    """The same, when it is killed again."""
+    """The same, when it is killed again. Each check makes another kind of policy."""
     policy, limits = policy_and_limits(check, "two tosses")
     for faults in double_faults(policy.horizon):
         assert worst_excess(policy, limits, faults) <= oracle.TOLERANCE, list(map(str, faults))

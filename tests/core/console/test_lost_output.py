@@ -15,8 +15,9 @@ import pytest
 from reticent.errors import ExitCode
 from reticent.tls.certificates import create
 from reticent_client import PhoneStore
-from reticent_keys import administration
+from reticent_keys import administration, sealing
 from reticent_keys.folder import Folder
+from tests.keys.conftest import CHEAP
 from tests.parties import aggregation
 from tests.parties.phone import Phone
 
@@ -40,9 +41,12 @@ KEYS_COMMANDS = [
 AGG_COMMANDS = ["agg abort first", "agg restored", "agg prune", "agg status", "agg backup agg-copy{number}"]
 COMMANDS = [*MASK_COMMANDS, *PHONE_COMMANDS, *KEYS_COMMANDS, *AGG_COMMANDS]
 
-LOSE_OUTPUT = """
+LOSE_OUTPUT = f"""
 import io, json, os, sys
 from reticent.console.program import main
+from reticent_keys import sealing
+
+sealing.SCRYPT_COST["n"] = {CHEAP}
 
 lost_in, runs = sys.argv[1], json.loads(sys.argv[2])
 for command, is_buffered in runs:
@@ -57,8 +61,9 @@ for command, is_buffered in runs:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> dict[str, str]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A folder with a phone and both servers; returns the names in it."""
+    monkeypatch.setitem(sealing.SCRYPT_COST, "n", CHEAP)
     (tmp_path / "days.csv").write_text("day,step,context\n1,1,gym\n1,2,home\n2,1,gym\n2,2,home\n")
     (tmp_path / "passphrase").touch(mode=0o600)
     (tmp_path / "passphrase").write_text(PASSPHRASE)
@@ -107,8 +112,14 @@ NOTES = {
 
 
 @needs_full_device
-@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
-@pytest.mark.parametrize("command", NOTES)
+@pytest.mark.parametrize(
+    ("command", "redirection"),
+    [
+        *((command, "2>/dev/full") for command in NOTES),
+        ("mask show nothing", "2>&-"),
+        *(pytest.param(command, "2>&-", marks=pytest.mark.slow) for command in NOTES if command != "mask show nothing"),
+    ],
+)
 def test_lost_notes_do_not_change_the_exit_code(tmp_path: Path, command: str, redirection: str) -> None:
     PhoneStore(tmp_path / "phone.db").close()
     readings = [f"ada,2027-03-{day:02}T{hour:02}:00,gym" for day in range(1, 9) for hour in range(24)]

@@ -127,7 +127,7 @@ for number in range(100_000):
 """
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", [*range(4), *(pytest.param(each, marks=pytest.mark.slow) for each in range(4, 12))])
 def test_a_kill_loses_nothing_that_was_done_and_invents_nothing(path: Path, number: int) -> None:
     """The process dies at any moment; each call it returned from holds, and the one under way did or did not happen."""
     rng = random.Random(number)  # noqa: S311  # only the moment of the kill

@@ -201,7 +201,7 @@ def test_an_interval_that_leaves_cohorts_out_covers_at_its_level(variance: float
     _assert_covers(draw, f"left out {variance}")
 
 
-@pytest.mark.parametrize(("cohorts", "wild"), [(9, 1), (15, 3), (40, 4)])
+@pytest.mark.parametrize(("cohorts", "wild"), [(9, 1), (15, 3), pytest.param(40, 4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("variance", [4.0, VARIANCE])
 def test_an_interval_of_medians_covers_at_its_level(cohorts: int, wild: int, variance: float) -> None:
     """Some cohorts are a liar's; the truth is what honest phones would have added in their place."""

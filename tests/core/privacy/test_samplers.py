@@ -89,7 +89,7 @@ REJECTING = [(*case, _chi_square) for case in CASES] + [(*case, _ks) for case in
 
 
 @pytest.mark.parametrize(("sampler", "mass", "scale", "p_value"), REJECTING)
-@pytest.mark.parametrize("factor", [OFF, 1 / OFF])
+@pytest.mark.parametrize("factor", [pytest.param(OFF, marks=pytest.mark.slow), 1 / OFF])
 def test_the_same_tests_reject_another_scale(
     sampler: Sampler,
     mass: Callable[[float, np.ndarray], np.ndarray],
@@ -107,7 +107,7 @@ def _opendp(make: Callable[..., object], metric: object, scale: float, draws: in
     return np.array(noise([0] * draws))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("scale", [0.7, 5.0, 300.0])
+@pytest.mark.parametrize("scale", [0.7, pytest.param(5.0, marks=pytest.mark.slow), 300.0])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_opendps_samplers_draw_from_the_same_distribution(kind: str, scale: float) -> None:
     """A chi-square test of two samples, and Kolmogorov and Smirnov's; both reject ours at a scale 30 % off."""

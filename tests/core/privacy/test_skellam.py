@@ -62,7 +62,7 @@ def test_one_counter_is_the_exact_sum(variance: float, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.03, 0.5, 2, 10])
-@pytest.mark.parametrize("delta", [0.3, 1e-4, 1e-9])
+@pytest.mark.parametrize("delta", [0.3, pytest.param(1e-4, marks=pytest.mark.slow), 1e-9])
 def test_one_counter_is_safe_at_every_larger_variance_and_no_smaller_one_is(epsilon: float, delta: float) -> None:
     """By the oracle at 200 variances up to 4 times as large, and just below, where the step ends."""
     least = skellam_variance(epsilon, delta, 1)
@@ -97,7 +97,7 @@ def test_vectors_are_the_worst_of_all_contributions(
 
 
 @pytest.mark.parametrize(("sensitivity", "l1"), [*NORMS[1:], (math.sqrt(5), None), (math.sqrt(6), None), (5.0, 5.0)])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.1), (1, 1e-6), (3, 1e-4)])
+@pytest.mark.parametrize(("epsilon", "delta"), [pytest.param(0.5, 0.1, marks=pytest.mark.slow), (1, 1e-6), (3, 1e-4)])
 def test_vectors_are_safe_from_the_variance_to_four_times_it(
     sensitivity: float, l1: float | None, epsilon: float, delta: float
 ) -> None:
@@ -240,7 +240,9 @@ def test_a_ratio_has_all_digits_however_large_the_noise(variance: float, order: 
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 1e-3, 1.0, 100.0])
-@pytest.mark.parametrize("sensitivity", [1.0, math.sqrt(2), 2.0, 1e3, 1e9])
+@pytest.mark.parametrize(
+    "sensitivity", [1.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (math.sqrt(2), 1e3)), 2.0, 1e9]
+)
 def test_every_call_ends_whatever_is_asked(epsilon: float, sensitivity: float) -> None:
     for variance in (1e-9, 1.0, 90.0, 1e5, 3e5, 1e8, 1e15):
         assert 0 < skellam_delta(variance, epsilon, sensitivity) <= 1
@@ -284,7 +286,9 @@ def test_the_published_renyi_bound_is_used_at_whole_orders_only(order: float) ->
 
 
 @pytest.mark.parametrize("delta", [0.5, 0.02, 1e-6, 1e-30, 1e-100])
-@pytest.mark.parametrize("epsilon", [1e-6, 2.3e-6, 1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize(
+    "epsilon", [1e-6, 2.3e-6, *(pytest.param(each, marks=pytest.mark.slow) for each in (1e-5, 1e-4)), 1e-3]
+)
 def test_rounding_makes_no_more_of_delta_than_is_said(epsilon: float, delta: float) -> None:
     for sensitivity in (1.0, 1.5, 2.0, 100.0, 1e9):
         variance = skellam_variance(epsilon, delta, sensitivity)

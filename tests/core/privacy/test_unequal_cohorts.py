@@ -87,7 +87,7 @@ def _named(releases: Sequence[Release]) -> int:
     return sum(bool(far) for release in releases for far in release.cohorts_outlying)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-1, 1), (-3, 0)])
+@pytest.mark.parametrize(("low", "high"), [(0, 1), pytest.param(-1, 1, marks=pytest.mark.slow), (-3, 0)])
 @pytest.mark.parametrize("contributors", SOME, ids=str)
 def test_honest_cohorts_are_not_named_and_intervals_cover(contributors: Sequence[int], low: int, high: int) -> None:
     """However many phones of each cohort contributed; and intervals 30 % narrower would be seen not to cover."""
@@ -107,7 +107,7 @@ def test_honest_cohorts_are_not_named_and_intervals_cover(contributors: Sequence
     assert _is_more(int((errors <= reach * (1 + OFF)).sum()), LEVEL)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(1.0, marks=pytest.mark.slow), 8.0])
 @pytest.mark.parametrize("contributors", SOME, ids=str)
 def test_honest_cohorts_are_not_named_for_what_is_rare(contributors: Sequence[int], epsilon: float) -> None:
     """Small cohorts, in which hardly anybody says 1, have a median of 0; a large one has many who do."""

@@ -219,5 +219,11 @@ def test_no_server_outlives_its_launcher(tmp_path: Path, number: signal.Signals)
     assert is_gone(tmp_path)
 
 
+def test_several_aggregation_servers_need_a_database_that_they_share(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^2 aggregation servers need a PostgreSQL database$"):
+        ServerPair(tmp_path, aggregation_servers=2)
+    assert not list(tmp_path.iterdir())
+
+
 def test_free_addresses_differ() -> None:
     assert len({free_address() for _ in range(20)}) > 15

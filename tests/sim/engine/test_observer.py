@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from reticent_client import MarkovChain, MaskIt, Schedule, adaptive
+from reticent_sim.engine.broken_promises import broken_promises
 from reticent_sim.engine.messages import MaskLeakage, Measure, Published
 from reticent_sim.engine.observer import TOLERANCE, measured
 from reticent_sim.engine.policies import KINDS, Policies
 from reticent_sim.engine.scenario import Scenario
-from reticent_sim.engine.simulation import _problems
 from reticent_sim.world.people import Day
 from reticent_sim.world.world import World
 
@@ -52,7 +52,7 @@ def leakage(lived: Day, stream: Sequence[object], check: str = "adaptive", read:
 
 
 def problems(*found: MaskLeakage) -> list[str]:
-    return list(_problems(Scenario(delta=DELTA), found, [], faults=False))
+    return list(broken_promises(Scenario(delta=DELTA), found, [], faults=False))
 
 
 def test_a_stream_that_the_policy_releases_keeps_the_promise() -> None:

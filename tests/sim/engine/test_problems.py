@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from reticent_sim.engine.broken_promises import broken_promises
 from reticent_sim.engine.count_outcome import CountOutcome
 from reticent_sim.engine.scenario import Scenario
-from reticent_sim.engine.simulation import _problems
 
 VOID = {"progress": SimpleNamespace(contributors=(90,), outcomes=("void",))}
 BURNT = {"burnt": "fewer than half of the cohorts are left"}
@@ -19,7 +19,9 @@ def problems(changes: dict[str, Any], *, faults: bool = False, **scenario: Any) 
     query = SimpleNamespace(id="q", population=100, cohorts=1, min_contributions=50)
     progress = SimpleNamespace(contributors=(90,), outcomes=("released",))
     known = {"query": query, "progress": progress, "exact": True, "acknowledged": 90, "burnt": None} | changes
-    return list(_problems(Scenario(**scenario), [], [cast("CountOutcome", SimpleNamespace(**known))], faults=faults))
+    return list(
+        broken_promises(Scenario(**scenario), [], [cast("CountOutcome", SimpleNamespace(**known))], faults=faults)
+    )
 
 
 @pytest.mark.parametrize("changes", [{"exact": False}, {"acknowledged": 91}])

@@ -18,8 +18,7 @@ from reticent_sim.engine.messages import Published
 from reticent_sim.engine.policies import KINDS
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.simulated_phone import SimulatedPhone, SimulatedTime
-from reticent_sim.engine.times import START, instant_of
-from reticent_sim.engine.worker import BEFORE
+from reticent_sim.engine.times import BEFORE, START, instant_of
 from reticent_sim.engine.worker_clock import WorkerClock
 from reticent_sim.world.people import HOSPITAL
 from reticent_sim.world.world import UserSearch, World

@@ -13,10 +13,10 @@ from tests.system.counting.machine import CountingMachine
 from tests.system.counting.world import AGGREGATION, KEYS, World
 
 FAST = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=30, max_examples=15, database=None,
+    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=30, max_examples=10, database=None,
     phases=(Phase.generate, Phase.shrink), print_blob=True, report_multiple_bugs=False,
 )  # fmt: skip
-MANY = settings(FAST, stateful_step_count=50, max_examples=250)
+MANY = settings(FAST, stateful_step_count=50, max_examples=150)
 
 
 class OfCores(CountingMachine):
