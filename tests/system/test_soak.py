@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks.load import LoadResult, OpenQuery, value_of
 from benchmarks.phones import exact_query
-from benchmarks.soak import Soak, SoakResult, mistakes, soak
+from benchmarks.soak import GROWTH, Soak, SoakResult, failures, mistakes, soak
 from reticent.protocol import SigningKey, statements
 from reticent.v1 import counting_pb2 as wire
 
 PHONES = 30
 IDENTITY = SigningKey(bytes(32))
-PLAN = Soak(rate=100, seconds=60, kill_every=15, phones=1000, loads=2)  # on PostgreSQL, with two servers
+PLAN = Soak(rate=100, seconds=60, kill_every=15, phones=1000, loads=2, key_bits=2048)  # on PostgreSQL
 
 
 @pytest.mark.slow
@@ -26,7 +26,8 @@ def test_a_minute_of_contributions_and_kills_counts_each_contribution_once(tmp_p
     assert "PostgreSQL" in result.kills
     assert result.retries > 0, "no kill has met a contribution"
     assert result.quantile(0.5) < 1.0
-    assert result.growth("keys") < 0.1
+    assert result.lasting == ["keys", "aggregation"]
+    assert all(result.growth(server) < GROWTH for server in result.lasting)
 
 
 QUERY = OpenQuery(exact_query("query 0", "00" * 32, PHONES, closes_after=60), bytes(32))
@@ -88,3 +89,16 @@ def test_growing_memory_is_noticed(size: float, growth: float) -> None:
     samples = [(float(second), size + growth * second) for second in range(101)]
     result = SoakResult(0, 0, 0.0, np.zeros(0), 0, [], {"keys": samples})
     assert result.growth("keys") == pytest.approx(130 / 105 - 1 if growth else 0.0)
+
+
+def test_a_run_that_is_too_slow_or_grows_fails() -> None:
+    flat, growing = ([(float(second), 80 + rise * second) for second in range(101)] for rise in (0.0, 0.5))
+    memory = {"keys": flat, "aggregation": growing, "aggregation-2": growing}
+    result = SoakResult(0, 0, 96.0, np.zeros(0), 0, ["aggregation-2"], memory, ["query 0: it is not decided"])
+    assert failures(PLAN, result) == [
+        "query 0: it is not decided",
+        "96 contributions a second are acknowledged, 100 are planned",
+        "the memory of aggregation grows by 23.8%",
+    ]
+    good = SoakResult(0, 0, 98.0, np.zeros(0), 0, ["aggregation-2"], memory | {"aggregation": flat})
+    assert failures(PLAN, good) == []
