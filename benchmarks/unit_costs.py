@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.databases import DURABLE
 from benchmarks.load import Calls, announced, calls_to, enrolled, terms
 from benchmarks.measure import Row, grid, seconds, table
 from benchmarks.measured_count import (
@@ -31,6 +32,7 @@ from benchmarks.measured_count import (
     KEY_BITS,
     KEYS,
     PARTS,
+    POSTGRES,
     MeasuredCount,
     measured_count,
 )
@@ -44,6 +46,7 @@ from reticent.v1.counting_pb2_grpc import CollectingStub, EnrolmentStub
 from reticent_keys import KeyPair
 from reticent_sim.engine import ServerPair, launched
 from reticent_sim.engine.endpoint import Endpoint
+from tests.postgres import Server, new_server
 
 CALIBRATION = (500, 1500), (3000, 8000)
 IN_ONE_PROCESS = 2000  # receipts: for more, the key server starts processes
@@ -107,14 +110,15 @@ def report(checked: Sequence[int]) -> Iterator[str]:
     small, large = (_lines(*sizes) for sizes in CALIBRATION)
     phone = _phone_cost()
     yield _units(large, phone)
+    yield _database_units(large, _lines(*CALIBRATION[1], postgres=new_server(DURABLE)))
     yield _predictions(lambda phones: small if phones <= IN_ONE_PROCESS else large, phone)
     for phones in checked:
         yield _check(small if phones <= IN_ONE_PROCESS else large, measured_count(phones))
 
 
-def _lines(few: int, many: int) -> dict[Cell, Line]:
+def _lines(few: int, many: int, postgres: Server | None = None) -> dict[Cell, Line]:
     """The costs as lines through those of two counts."""
-    low, high = _cells(measured_count(few)), _cells(measured_count(many))
+    low, high = (_cells(measured_count(phones, postgres=postgres)) for phones in (few, many))
     return {cell: Line.through((few, low[cell]), (many, high[cell])) for cell in low}
 
 
@@ -151,6 +155,27 @@ def _units(lines: dict[Cell, Line], phone: PhoneCost) -> str:
         Row("phone: sends and receives once, to join", f"{phone.joining:,} B"),
     ]
     return table(f"What a phone costs in a count of {COUNTERS} counters under {KEY_BITS} bits", rows)
+
+
+def _database_units(sqlite: dict[Cell, Line], postgres: dict[Cell, Line]) -> str:
+    """The costs of a phone that depend on the database."""
+
+    def cpu(lines: dict[Cell, Line], parts: Sequence[str], *servers: str) -> str:
+        return seconds(sum(lines[part, server].each for part in parts for server in servers))
+
+    both, counting = (KEYS, AGGREGATION), PARTS[1:]
+    rows: list[tuple[str, ...]] = [
+        ("", "SQLite", "PostgreSQL"),
+        ("both servers: CPU to enrol", cpu(sqlite, [ENROL], *both), cpu(postgres, [ENROL], *both)),
+        ("both servers: CPU of a count", cpu(sqlite, counting, *both), cpu(postgres, counting, *both)),
+        ("PostgreSQL: CPU to enrol", "", cpu(postgres, [ENROL], POSTGRES)),
+        ("PostgreSQL: CPU of a count", "", cpu(postgres, counting, POSTGRES)),
+    ]
+    rows += [
+        (f"{server}: disk", *(f"{lines['disk', server].each:,.0f} B" for lines in (sqlite, postgres)))
+        for server in both
+    ]
+    return grid("The same phone with both databases", rows)
 
 
 def _predictions(lines_at: Callable[[int], dict[Cell, Line]], phone: PhoneCost) -> str:

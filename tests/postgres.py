@@ -63,13 +63,18 @@ class Server:
 
     def kill(self) -> None:
         """Kill it at once, with all its processes."""
-        main = int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+        main = self.pid
         children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
         for pid in (main, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         while _answers(self.port) or any(_runs(int(pid)) for pid in children):
             time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        """Of the main process, while it runs."""
+        return int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
 
     def url(self, name: str = "postgres") -> str:
         """The address of a database."""
