@@ -84,6 +84,7 @@ JOURNAL = FileFormat(
     SCHEMA,
     JournalError,
     migrations=("ALTER TABLE keys ADD COLUMN records INTEGER NOT NULL DEFAULT 0;",),
+    first=3,
     namespace="reticent_keys",
     migrate="reticent keys migrate",
 )
