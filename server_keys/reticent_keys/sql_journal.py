@@ -26,7 +26,7 @@ from reticent_keys.journal import (
     RecordedDecision,
 )
 from reticent_keys.record_counts import RecordCounts
-from reticent_keys.sql_keys import destroy_drained, key_of, undecided_key
+from reticent_keys.sql_keys import destroy_drained, key_of, refuse_pruned, undecided_key
 from reticent_keys.sql_phones import change_phone, enrol, find_phone, phone_of
 from reticent_keys.sql_records import add_records, check_complete, refuse_restored
 from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_DECRYPTIONS, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
@@ -287,7 +287,7 @@ class SqlJournal(Journal):
                 ).fetchall()
                 # Afterwards: between two statements another process may begin to delete.
                 if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
-                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
+                    raise Refused(Refusal.ALREADY_DECIDED, "the query is over, and its phones are deleted")
             if not rows:
                 return
             yield [row[1:] for row in rows]
@@ -299,6 +299,7 @@ class SqlJournal(Journal):
             for first in range(0, len(phones), PHONES_AT_ONCE):
                 some = phones[first : first + PHONES_AT_ONCE]
                 found.update(run(VERIFY_KEYS.format(", ".join("?" * len(some))), (*some, query, cohort)).fetchall())
+            refuse_pruned(run, query)  # afterwards: between two statements another process may begin to delete
         return [found.get(phone) for phone in phones]
 
     def undecided_queries(self, now: int) -> list[bytes]:
@@ -358,7 +359,7 @@ class SqlJournal(Journal):
     @retried
     def prune(self, before: int, rows: int) -> int:
         with self._deciding() as run:
-            found = run(PRUNED, (before, before)).fetchone()
+            found = run(PRUNED, (before, before, before)).fetchone()
             if found is None:
                 return run(PRUNE_INVITATIONS, (before, rows)).rowcount
             run("UPDATE queries SET pruned = TRUE WHERE number = ?", found)
