@@ -125,7 +125,7 @@ class Journal(ABC):
 
     @abstractmethod
     def check_complete(self) -> None:
-        """Check that no record is missing, under a key in use, that this server has made and replied to.
+        """Check that no key and no record is missing that this server has made and replied to.
 
         Raises:
             JournalError: The journal was restored from a backup. `countersign`, `note_decryption` and `decide` then

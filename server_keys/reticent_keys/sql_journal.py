@@ -97,12 +97,12 @@ class SqlJournal(Journal):
             return
         with self._changing_keys() as run:
             keys = check_complete(run, self._counts)
-        for key_id, records in keys:
+        for key_id, records in keys.items():
             self._counts.raise_to(key_id, records)
 
-    def _refuse_restored(self, run: Execute, key_id: str) -> None:
+    def _refuse_restored(self, run: Execute) -> None:
         if self._counts is not None:
-            refuse_restored(run, self._counts, key_id)
+            refuse_restored(run, self._counts)
 
     def _keep_count(self, key_id: str, records: int) -> None:
         """Keep how many records there are, before anybody learns of them."""
@@ -225,6 +225,9 @@ class SqlJournal(Journal):
     def retire_keys(self) -> None:
         with self._changing_keys() as run:
             run("UPDATE keys SET state = 'RETIRED' WHERE state IN ('PENDING', 'ACTIVE', 'DRAINING')")
+            records: dict[str, int] = dict(run("SELECT id, records FROM keys").fetchall())
+        if self._counts is not None:
+            self._counts.lower_to(records)
 
     def query(self, digest: bytes) -> CountersignedQuery | None:
         with self.database.reading() as run:
@@ -256,7 +259,7 @@ class SqlJournal(Journal):
             active = run("SELECT number FROM keys WHERE state = 'ACTIVE' AND id = ?", (query.key_id,)).fetchone()
             if active is None:
                 raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
-            self._refuse_restored(run, query.key_id)
+            self._refuse_restored(run)
             members = run(  # in the order of the invitations, which does not depend on who joined first
                 "SELECT phones.number FROM phones LEFT JOIN invitations ON phone = phones.number"
                 " WHERE ended IS NULL AND phones.expires > ? ORDER BY invitations.number, phones.number",
@@ -337,7 +340,7 @@ class SqlJournal(Journal):
             if decided is not None and not hmac.compare_digest(decided.request, request):
                 raise Refused(Refusal.ALREADY_DECIDED)
             key_id = undecided_key(run, query, cohort, request)
-            self._refuse_restored(run, key_id)
+            self._refuse_restored(run)
             noted = run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
             records = add_records(run, key_id, noted.rowcount)
         self._keep_count(key_id, records)
@@ -349,7 +352,7 @@ class SqlJournal(Journal):
             if found is not None:
                 return found
             key_id = undecided_key(run, query, cohort, decision.request)
-            self._refuse_restored(run, key_id)
+            self._refuse_restored(run)
             run("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
             records = add_records(run, key_id)
             destroy_drained(run, now)
