@@ -163,7 +163,7 @@ class Journal(ABC):
     # Phones
 
     @abstractmethod
-    def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
+    def add_invitations(self, hashes: Sequence[bytes], expires: int) -> None:
         """Record new invitations by their hashes."""
 
     @abstractmethod

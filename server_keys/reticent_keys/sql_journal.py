@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -137,7 +137,8 @@ class SqlJournal(Journal):
         with self.database.reading() as run:
             return summary_of(run, now)
 
-    def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
+    @retried
+    def add_invitations(self, hashes: Sequence[bytes], expires: int) -> None:
         with self.database.transaction():
             rows = ((each, expires) for each in hashes)
             self.database.run_many("INSERT INTO invitations (hash, expires) VALUES (?, ?)", rows)
