@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -231,7 +232,11 @@ def test_counts_only_rise_also_of_several_processes(tmp_path: Path) -> None:
             for key in "ab":
                 for number in (1, 5, 3):
                     threads.submit(counts.raise_to, key, number)
-    assert other.all() == one.all() == {"a": 5, "b": 5}
+    with ThreadPoolExecutor(2) as threads, one._locked():
+        for counts, number in ((one, 5), (other, 3)):  # neither finds the other's count before it waits
+            threads.submit(counts.raise_to, "c", number)
+            time.sleep(0.2)
+    assert other.all() == one.all() == {"a": 5, "b": 5, "c": 5}
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
     assert len(os.listdir(tmp_path)) == 2  # noqa: PTH208
 
