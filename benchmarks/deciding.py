@@ -114,7 +114,7 @@ def _enrolled(server: KeyServer, count: int) -> list[tuple[bytes, SigningKey]]:
     expires = now + YEAR // dt.timedelta(milliseconds=1)
     phones = [(number.to_bytes(16, "big"), SigningKey(number.to_bytes(32, "big"))) for number in range(1, count + 1)]
     with journal.database.transaction():  # type: ignore[attr-defined]  # otherwise each phone would wait for the disk
-        journal.add_invitations((phone for phone, _ in phones), expires)
+        journal.add_invitations([phone for phone, _ in phones], expires)
         for phone, key in phones:
             journal.enrol(phone, EnrolledPhone(phone, key.public, now, expires))
     return phones

@@ -23,7 +23,7 @@ def invite(journal: Journal, count: int, *, expires: dt.datetime) -> list[bytes]
     if count < 1:
         raise ValueError(f"count must be at least 1: got {count}")
     tokens = [secrets.token_bytes(TOKEN_BYTES) for _ in range(count)]
-    journal.add_invitations(map(invitation_hash, tokens), milliseconds(expires))
+    journal.add_invitations([invitation_hash(token) for token in tokens], milliseconds(expires))
     return tokens
 
 

@@ -100,7 +100,7 @@ class Folder:
         with contextlib.suppress(FileExistsError):
             create(self.path / PUBLIC_IDENTITY, f"{identity.public.hex()}\n".encode())
         with (
-            contextlib.closing(SqlJournal(self._place, RecordCounts(self.path / "records.json"))) as journal,
+            contextlib.closing(SqlJournal(self._place, self._counts)) as journal,
             _claimed(journal, standby=standby) as claim,
             ReceiptWorkers() as workers,
         ):
@@ -131,7 +131,7 @@ class Folder:
             NoServer: The folder holds no key server.
         """
         if self._database is not None or self._journal.exists():
-            journal = SqlJournal(self._place)
+            journal = SqlJournal(self._place, self._counts)
             if journal.owner() is not None:  # the first start may have been interrupted
                 return journal
             journal.close()
@@ -192,6 +192,10 @@ class Folder:
     @property
     def _generate(self) -> partial[KeyPair]:
         return partial(KeyPair.generate, self._bits, simulation=self._simulation)
+
+    @property
+    def _counts(self) -> RecordCounts:
+        return RecordCounts(self.path / "records.json")
 
     @property
     def _identity(self) -> Path:

@@ -125,7 +125,7 @@ class Journal(ABC):
 
     @abstractmethod
     def check_complete(self) -> None:
-        """Check that no record is missing, under a key in use, that this server has made and replied to.
+        """Check that no key and no record is missing that this server has made and replied to.
 
         Raises:
             JournalError: The journal was restored from a backup. `countersign`, `note_decryption` and `decide` then
@@ -163,7 +163,7 @@ class Journal(ABC):
     # Phones
 
     @abstractmethod
-    def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
+    def add_invitations(self, hashes: Sequence[bytes], expires: int) -> None:
         """Record new invitations by their hashes."""
 
     @abstractmethod
@@ -279,12 +279,16 @@ class Journal(ABC):
         """The id, the verify key and the cohort of each phone of a query, always in the same order, page by page.
 
         Raises:
-            Refused: ALREADY_DECIDED: the query is decided, and its phones are deleted.
+            Refused: ALREADY_DECIDED: the query is decided or overdue, and its phones are deleted.
         """
 
     @abstractmethod
     def verify_keys(self, query: int, cohort: int, phones: Sequence[bytes]) -> list[bytes | None]:
-        """The verify key of each phone, by its id; None if the phone was not dealt to this cohort."""
+        """The verify key of each phone, by its id; None if the phone was not dealt to this cohort.
+
+        Raises:
+            Refused: KEY_RETIRED: the phones of the query are deleted.
+        """
 
     @abstractmethod
     def undecided_queries(self, now: int) -> list[bytes]:
@@ -338,9 +342,9 @@ class Journal(ABC):
     def prune(self, before: int, rows: int) -> int:
         """Delete some of what is needed no more: the phones and noted decryptions of a query.
 
-        Its last cohort was decided before then; or it was countersigned before then, under a key that is retired since,
-        so that nothing of it is ever decided. If there is none, invitations that expired before then and were not used.
-        Decisions stay for ever.
+        Its last cohort was decided before then; or its deadline was before then; or it was countersigned before then,
+        under a key that is retired since. From then on, nothing of it is decided any more. If there is no such query,
+        invitations that expired before then and were not used. Decisions stay for ever.
 
         Args:
             before: In milliseconds.

@@ -75,6 +75,9 @@ class Keyring:
 
         Args:
             every: The time for which a key is active.
+
+        Raises:
+            JournalError: The journal was restored from a backup.
         """
         active, since = self._journal.keys(KeyState.ACTIVE), self._journal.active_since()
         if not active or since is None:  # an operator rotates at this moment
@@ -83,6 +86,7 @@ class Keyring:
         now = milliseconds(self._now())
         if now < due - AHEAD // dt.timedelta(milliseconds=1):
             return
+        self._journal.check_complete()
         key = self._pending()
         if key is None:
             key = self._made()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeGuard
 
@@ -53,11 +55,27 @@ class RecordCounts:
         """Keep this number, unless a higher one is kept; when this returns, it survives a loss of power."""
         if self.all().get(key_id, 0) >= records:
             return
-        with open(f"{self._path}.lock", "w", encoding="utf-8", opener=_private) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._locked():
             counts = self.all()
             if counts.get(key_id, 0) < records:
-                replace(self._path, json.dumps(counts | {key_id: records}, indent=1).encode())
+                self._write(counts | {key_id: records})
+
+    def lower_to(self, records: Mapping[str, int]) -> None:
+        """Accept that a journal has only these numbers of records, and no other keys."""
+        if not self.all():
+            return
+        with self._locked():
+            counts = self.all().items()
+            self._write({key_id: min(count, records[key_id]) for key_id, count in counts if key_id in records})
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with open(f"{self._path}.lock", "w", encoding="utf-8", opener=_private) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, counts: dict[str, int]) -> None:
+        replace(self._path, json.dumps(counts, indent=1).encode())
 
     def __repr__(self) -> str:
         return f"RecordCounts({self._path})"

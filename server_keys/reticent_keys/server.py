@@ -106,7 +106,7 @@ class KeyServer:
         self.journal.erase_all_but_undecided(self._query_keys.erase_all_but, milliseconds(self._now()))
 
     def prune(self, keep: dt.timedelta) -> int:
-        """Delete some of the phones of queries that were decided so long ago; returns the number of deleted rows."""
+        """Delete some of the phones of queries that ended so long ago; returns the number of deleted rows."""
         return self.journal.prune(milliseconds(self._now() - keep), ROWS_PER_ROUND)
 
     def terms(self) -> wire.Terms:

@@ -65,7 +65,8 @@ class Service:
     """Serves a key server to phones and to the aggregation server inside a `with` block.
 
     Phones sign their requests; the aggregation server authenticates with its certificate. Decisions have threads of
-    their own, so that phones do not wait for them. No thread waits for receipts to arrive.
+    their own, so that phones do not wait for them. No thread waits for receipts to arrive. Queries are countersigned
+    one after the other, in a thread that nothing else needs.
 
     Args:
         server: The key server.
@@ -97,6 +98,7 @@ class Service:
         self._joins = RateLimits(joins, ADDRESSES)
         self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
         self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
+        self._for_dealing = ThreadPoolExecutor(1, thread_name_prefix="dealing")  # the journal deals one query at a time
         of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE, in_flight_per_connection=MAX_CALLS_OF_PHONE)
         self.admissions = {"phones": Admission(limits=of_phones), "decisions": Admission((AGGREGATION_SERVER,))}
         """Of the calls of each listener."""
@@ -119,7 +121,7 @@ class Service:
     async def __aenter__(self) -> Self:
         """Start to listen."""
         async with AsyncExitStack() as entering:
-            for threads in (self._for_phones, self._for_decisions):
+            for threads in (self._for_phones, self._for_decisions, self._for_dealing):
                 entering.push_async_callback(asyncio.to_thread, threads.shutdown)
             maintenance = asyncio.create_task(self._maintain())
             entering.callback(maintenance.cancel)
@@ -184,7 +186,8 @@ class Service:
             return await self._for_decision(server.terms)
 
         async def countersign(request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
-            deals = await self._for_decision(server.dealer.countersign, request.query)
+            loop = asyncio.get_running_loop()
+            deals = await loop.run_in_executor(self._for_dealing, server.dealer.countersign, request.query)
             while (deal := await self._for_decision(next, deals, None)) is not None:
                 yield deal
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from reticent_keys.journal import (
     RecordedDecision,
 )
 from reticent_keys.record_counts import RecordCounts
-from reticent_keys.sql_keys import destroy_drained, key_of, undecided_key
+from reticent_keys.sql_keys import destroy_drained, key_of, refuse_pruned, undecided_key
 from reticent_keys.sql_phones import change_phone, enrol, find_phone, phone_of
 from reticent_keys.sql_records import add_records, check_complete, refuse_restored
 from reticent_keys.sql_schema import JOURNAL, PRUNE, PRUNE_DECRYPTIONS, PRUNE_INVITATIONS, PRUNED, VERIFY_KEYS
@@ -97,12 +97,12 @@ class SqlJournal(Journal):
             return
         with self._changing_keys() as run:
             keys = check_complete(run, self._counts)
-        for key_id, records in keys:
+        for key_id, records in keys.items():
             self._counts.raise_to(key_id, records)
 
-    def _refuse_restored(self, run: Execute, key_id: str) -> None:
+    def _refuse_restored(self, run: Execute) -> None:
         if self._counts is not None:
-            refuse_restored(run, self._counts, key_id)
+            refuse_restored(run, self._counts)
 
     def _keep_count(self, key_id: str, records: int) -> None:
         """Keep how many records there are, before anybody learns of them."""
@@ -137,7 +137,8 @@ class SqlJournal(Journal):
         with self.database.reading() as run:
             return summary_of(run, now)
 
-    def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
+    @retried
+    def add_invitations(self, hashes: Sequence[bytes], expires: int) -> None:
         with self.database.transaction():
             rows = ((each, expires) for each in hashes)
             self.database.run_many("INSERT INTO invitations (hash, expires) VALUES (?, ?)", rows)
@@ -225,6 +226,9 @@ class SqlJournal(Journal):
     def retire_keys(self) -> None:
         with self._changing_keys() as run:
             run("UPDATE keys SET state = 'RETIRED' WHERE state IN ('PENDING', 'ACTIVE', 'DRAINING')")
+            records: dict[str, int] = dict(run("SELECT id, records FROM keys").fetchall())
+        if self._counts is not None:
+            self._counts.lower_to(records)
 
     def query(self, digest: bytes) -> CountersignedQuery | None:
         with self.database.reading() as run:
@@ -256,7 +260,7 @@ class SqlJournal(Journal):
             active = run("SELECT number FROM keys WHERE state = 'ACTIVE' AND id = ?", (query.key_id,)).fetchone()
             if active is None:
                 raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
-            self._refuse_restored(run, query.key_id)
+            self._refuse_restored(run)
             members = run(  # in the order of the invitations, which does not depend on who joined first
                 "SELECT phones.number FROM phones LEFT JOIN invitations ON phone = phones.number"
                 " WHERE ended IS NULL AND phones.expires > ? ORDER BY invitations.number, phones.number",
@@ -287,7 +291,7 @@ class SqlJournal(Journal):
                 ).fetchall()
                 # Afterwards: between two statements another process may begin to delete.
                 if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
-                    raise Refused(Refusal.ALREADY_DECIDED, "the query is decided, and its phones are deleted")
+                    raise Refused(Refusal.ALREADY_DECIDED, "the query is over, and its phones are deleted")
             if not rows:
                 return
             yield [row[1:] for row in rows]
@@ -299,6 +303,7 @@ class SqlJournal(Journal):
             for first in range(0, len(phones), PHONES_AT_ONCE):
                 some = phones[first : first + PHONES_AT_ONCE]
                 found.update(run(VERIFY_KEYS.format(", ".join("?" * len(some))), (*some, query, cohort)).fetchall())
+            refuse_pruned(run, query)  # afterwards: between two statements another process may begin to delete
         return [found.get(phone) for phone in phones]
 
     def undecided_queries(self, now: int) -> list[bytes]:
@@ -336,7 +341,7 @@ class SqlJournal(Journal):
             if decided is not None and not hmac.compare_digest(decided.request, request):
                 raise Refused(Refusal.ALREADY_DECIDED)
             key_id = undecided_key(run, query, cohort, request)
-            self._refuse_restored(run, key_id)
+            self._refuse_restored(run)
             noted = run("INSERT INTO decryptions VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (query, cohort, request))
             records = add_records(run, key_id, noted.rowcount)
         self._keep_count(key_id, records)
@@ -348,7 +353,7 @@ class SqlJournal(Journal):
             if found is not None:
                 return found
             key_id = undecided_key(run, query, cohort, decision.request)
-            self._refuse_restored(run, key_id)
+            self._refuse_restored(run)
             run("INSERT INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
             records = add_records(run, key_id)
             destroy_drained(run, now)
@@ -358,7 +363,7 @@ class SqlJournal(Journal):
     @retried
     def prune(self, before: int, rows: int) -> int:
         with self._deciding() as run:
-            found = run(PRUNED, (before, before)).fetchone()
+            found = run(PRUNED, (before, before, before)).fetchone()
             if found is None:
                 return run(PRUNE_INVITATIONS, (before, rows)).rowcount
             run("UPDATE queries SET pruned = TRUE WHERE number = ?", found)

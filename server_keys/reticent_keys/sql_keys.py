@@ -8,7 +8,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.storage.sql import Execute
 from reticent_keys.journal import Key, KeyState
 
-__all__ = ["destroy_drained", "key_of", "undecided_key"]
+__all__ = ["destroy_drained", "key_of", "refuse_pruned", "undecided_key"]
 
 
 def key_of(row: tuple[str, int, bytes, str]) -> Key:
@@ -32,7 +32,18 @@ def undecided_key(run: Execute, query: int, cohort: int, request: bytes) -> str:
         raise Refused(Refusal.ALREADY_DECIDED)
     if state == KeyState.RETIRED.name:
         raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+    refuse_pruned(run, query)
     return str(key_id)
+
+
+def refuse_pruned(run: Execute, query: int) -> None:
+    """Refuse to decide a query whose phones are deleted: its receipts cannot be checked, nor what was decrypted.
+
+    Raises:
+        Refused: KEY_RETIRED.
+    """
+    if run("SELECT 1 FROM queries WHERE number = ? AND pruned", (query,)).fetchone() is not None:
+        raise Refused(Refusal.KEY_RETIRED, "the query was not decided in time, and its phones are deleted")
 
 
 def destroy_drained(run: Execute, now: int) -> None:

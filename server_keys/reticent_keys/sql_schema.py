@@ -84,6 +84,7 @@ JOURNAL = FileFormat(
     SCHEMA,
     JournalError,
     migrations=("ALTER TABLE keys ADD COLUMN records INTEGER NOT NULL DEFAULT 0;",),
+    first=3,
     namespace="reticent_keys",
     migrate="reticent keys migrate",
 )
@@ -95,7 +96,8 @@ PRUNED = """
 SELECT number FROM queries
 WHERE (EXISTS (SELECT 1 FROM dealt WHERE query = number) OR EXISTS (SELECT 1 FROM decryptions WHERE query = number))
 AND (cohorts = (SELECT count(*) FROM decisions WHERE query = number AND made < ?)
-    OR (countersigned < ? AND key IN (SELECT number FROM keys WHERE state = 'RETIRED'))) ORDER BY number LIMIT 1
+    OR deadline < ? OR (countersigned < ? AND key IN (SELECT number FROM keys WHERE state = 'RETIRED')))
+ORDER BY number LIMIT 1
 """
 PRUNE = """
 DELETE FROM dealt WHERE query = ? AND phone IN (SELECT phone FROM dealt WHERE query = ? ORDER BY phone LIMIT ?)

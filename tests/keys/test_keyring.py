@@ -252,6 +252,21 @@ def test_phones_of_old_queries_are_deleted_and_decisions_stay(local: LocalKeySer
     assert decide_cohort(local, fresh, 0).outcome == wire.RELEASED
 
 
+def test_a_query_that_is_overdue_for_long_is_not_burnt_either(local: LocalKeyServer) -> None:
+    """The final refusal: an aggregation server would repeat a request whose receipts are refused."""
+    query, key = local.query(), local.key
+    receipts = [each.receipt for each in local.contributions(query, 0)]
+    keep = dt.timedelta(days=30)
+    local.advance(dt.timedelta(seconds=query.closes_after) + DECISION_TIME + keep)
+    assert not local.server.prune(keep)
+    local.advance(dt.timedelta(milliseconds=1))
+    assert local.server.prune(keep) == 20
+    for sent in (receipts, []):
+        late = request(query, 0, key, [], sent)
+        refused(Refusal.KEY_RETIRED, lambda late=late: decide(local.server, *late), "its phones are deleted")  # type: ignore[misc]
+    refused(Refusal.ALREADY_DECIDED, lambda: dealt(local.server, query), "its phones are deleted")
+
+
 def test_a_vault_opens_what_another_one_sealed(tmp_path: Path) -> None:
     sealed = pair(BITS, 1)
     name = sealed.public.key_id.hex()

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -19,12 +20,13 @@ from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import JournalError, KeyServer, SqlJournal, record_counts
 from reticent_keys.folder import Folder
+from reticent_keys.journal import KeyState
 from reticent_keys.keypair import KeyPair
 from reticent_keys.record_counts import RecordCounts
 from reticent_keys.sql_schema import JOURNAL
 from tests.parties.decision_requests import decide, honest, request
 from tests.parties.key_pairs import pair
-from tests.parties.key_server import BITS, PASSPHRASE, LocalKeyServer, dealt, refused
+from tests.parties.key_server import BITS, DAY, PASSPHRASE, YEAR, LocalKeyServer, dealt, refused
 from tests.parties.phone import Contribution
 from tests.postgres import programs
 
@@ -94,6 +96,60 @@ def test_a_server_does_not_start_on_an_old_file(tmp_path: Path) -> None:
             path.unlink()
         shutil.copy(tmp_path / "yesterday", file)
         _check_closed(folder, local, query, inputs)
+
+
+def test_a_file_that_lacks_a_key_is_noticed(tmp_path: Path) -> None:
+    """The key was rotated after the copy, and nothing more was recorded under the former one."""
+    folder, file = Folder(tmp_path / "keys", bits=BITS, simulation=True), tmp_path / "keys" / "journal.db"
+    with LocalKeyServer() as local:
+        local.close()
+        with served(folder, local) as server:
+            query = _asked(local, server)
+            inputs = local.contributions(query, 0)
+            database = Database(file, JOURNAL)
+            database.backup(tmp_path / "yesterday")
+            database.close()
+            folder.rotate(PASSPHRASE, local.clock.now)
+            local.deal(local.query(id="later"))
+        for path in file.parent.glob("journal.db-*"):
+            path.unlink()
+        shutil.copy(tmp_path / "yesterday", file)
+        _check_closed(folder, local, query, inputs)
+
+
+def test_a_server_that_finds_a_key_missing_uses_no_key(tmp_path: Path, counted: Callable[[], SqlJournal]) -> None:
+    with LocalKeyServer() as local:
+        local.close()
+        local.server = server = local.open(counted())
+        query = _asked(local, server)
+        head, receipts = honest(query, 0, local.key, local.contributions(query, 0))
+        RecordCounts(tmp_path / "records.json").raise_to("later", 1)
+        local.advance(90 * DAY)
+        with pytest.raises(JournalError, match=RESTORED):
+            server.keyring.rotate_if_due(90 * DAY)
+        assert server.journal.keys(KeyState.PENDING) == []
+        local.advance(-90 * DAY)
+        for call in (lambda: decide(server, head, receipts), lambda: dealt(server, local.query(id="new"))):
+            refused(Refusal.UNAVAILABLE, call, RESTORED)
+
+
+def test_records_that_are_missing_under_a_destroyed_key_are_accepted_too(
+    tmp_path: Path, counted: Callable[[], SqlJournal]
+) -> None:
+    """Such as the burn of an overdue cohort. Or no server could start any more."""
+    with LocalKeyServer() as local:
+        local.close()
+        local.server = server = local.open(counted())
+        query = _asked(local, server)
+        server.keyring.rotate()
+        local.advance(YEAR)
+        server.erase_overdue()
+        assert [key.id for key in server.journal.keys(KeyState.DESTROYED)] == [query.key_id]
+        RecordCounts(tmp_path / "records.json").raise_to(query.key_id, 2)
+        with pytest.raises(JournalError, match=RESTORED):
+            server.journal.check_complete()
+        server.journal.retire_keys()
+        server.journal.check_complete()
 
 
 def _asked(local: LocalKeyServer, server: KeyServer) -> Query:
@@ -176,7 +232,11 @@ def test_counts_only_rise_also_of_several_processes(tmp_path: Path) -> None:
             for key in "ab":
                 for number in (1, 5, 3):
                     threads.submit(counts.raise_to, key, number)
-    assert other.all() == one.all() == {"a": 5, "b": 5}
+    with ThreadPoolExecutor(2) as threads, one._locked():
+        for counts, number in ((one, 5), (other, 3)):  # neither finds the other's count before it waits
+            threads.submit(counts.raise_to, "c", number)
+            time.sleep(0.2)
+    assert other.all() == one.all() == {"a": 5, "b": 5, "c": 5}
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
     assert len(os.listdir(tmp_path)) == 2  # noqa: PTH208
 

@@ -19,6 +19,7 @@ from tests.keys.journal_setting import (
     decision,
     enrol,
     phone,
+    states,
 )
 from tests.parties.key_server import refused
 
@@ -59,6 +60,25 @@ def check_what_is_under_a_retired_key_is_deleted_a_few_rows_at_a_time(the: Setti
     refused(Refusal.KEY_RETIRED, lambda: the.journal.decide(number, 1, decision(b"2"), NOW))
     refused(Refusal.KEY_RETIRED, lambda: countersigned(the.journal))
     assert len(next(the.journal.dealt_phones(fresh, 9))) == 4
+
+
+def check_what_is_overdue_for_long_is_deleted_and_never_decided(the: Setting) -> None:
+    """Its receipts could not be checked, and another request could have been decrypted."""
+    number = countersigned(the.journal).number
+    the.journal.decide(number, 0, decision(b"0"), NOW)
+    the.journal.note_decryption(number, 1, b"1")
+    the.journal.activate(SECOND, LATER)
+    the.journal.destroy_unused(DEADLINE)
+    assert states(the.journal) == {"second": "ACTIVE", "first": "DESTROYED"}
+    the.journal.add_invitations([b"expired"], LATER)
+    assert the.journal.prune(LATER + 1, 3) == 1, "the invitation"
+    assert the.journal.prune(DEADLINE, 9) == 0
+    assert the.journal.verify_keys(number, 1, [phone(3).id]) == [phone(3).verify_key]
+    assert [the.reopened().prune(DEADLINE + 1, 4) for _ in range(3)] == [4, 1, 0]
+    for request in (b"1", b"2"):
+        refused(Refusal.KEY_RETIRED, lambda request=request: the.journal.decide(number, 1, decision(request), LATER))  # type: ignore[misc]
+    refused(Refusal.KEY_RETIRED, lambda: the.journal.verify_keys(number, 1, [phone(3).id]), "its phones are deleted")
+    assert the.journal.decide(number, 0, decision(b"2"), LATER) == the.journal.decision(number, 0) == decision(b"0")
 
 
 def check_no_page_of_a_deal_mixes_two_states(the: Setting) -> None:
