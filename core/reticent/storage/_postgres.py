@@ -245,7 +245,7 @@ class PostgresDatabase:
             (application, version) = run("SELECT application, version FROM file_format").fetchone()
             if application != own.application:
                 raise own.refused(f"the schema {own.namespace} of {self.place} is not {own.name}")
-            if migrate and 0 < version < own.version:
+            if migrate and own.can_upgrade(version):
                 if not run(TRY_LOCK_ONCE, (own.namespace, SERVING)).fetchone()[0]:
                     raise InUse(f"a server runs on {self.place}: stop all its processes first")
                 self._within().wait_without_limit()

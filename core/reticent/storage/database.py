@@ -206,7 +206,7 @@ class Database:
                 _create_tables(own, run)
             elif application != own.application:
                 raise own.refused(f"{self.path} is not {own.name}")
-            elif self._migrate and 0 < version < own.version:
+            elif self._migrate and own.can_upgrade(version):
                 own.upgrade(run, version)
                 run(f"PRAGMA user_version = {own.version}")
             elif version != own.version:

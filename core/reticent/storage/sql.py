@@ -81,7 +81,8 @@ class FileFormat:
         application: SQLite's application id.
         schema: The newest one, in SQL.
         refused: What is raised with a sentence about a database that is damaged, foreign or of another version.
-        migrations: Scripts of SQL; the first one makes version 2 from version 1.
+        migrations: Scripts of SQL; the first one makes the version after `first` from `first`.
+        first: The oldest version that can be upgraded.
         namespace: The schema of PostgreSQL that holds the tables; empty for what is only kept in SQLite.
         migrate: The command that runs the migrations.
         restored: The command that makes a copy of a PostgreSQL database safe to serve from. If it is not empty,
@@ -93,6 +94,7 @@ class FileFormat:
     schema: str
     refused: Callable[[str], Exception]
     migrations: tuple[str, ...] = ()
+    first: int = 1
     namespace: str = ""
     migrate: str = ""
     restored: str = ""
@@ -100,16 +102,24 @@ class FileFormat:
     @property
     def version(self) -> int:
         """The version that this program reads."""
-        return 1 + len(self.migrations)
+        return self.first + len(self.migrations)
+
+    def can_upgrade(self, version: int) -> bool:
+        """Whether the migrations lead from this older version to the present one."""
+        return self.first <= version < self.version
 
     def refused_version(self, place: object, version: int) -> Exception:
         """The error for a database of another version."""
-        hint = f"; run `{self.migrate}` to upgrade it" if self.migrate and version < self.version else ""
+        hint = ""
+        if version < self.first:
+            hint = f", and cannot upgrade from {version}"
+        elif self.migrate and version < self.version:
+            hint = f"; run `{self.migrate}` to upgrade it"
         return self.refused(f"{place} has format version {version}: this program reads {self.version}{hint}")
 
     def upgrade(self, run: Execute, version: int) -> None:
         """Run the migrations of a database of an older version, within a transaction."""
-        for script in self.migrations[version - 1 :]:
+        for script in self.migrations[version - self.first :]:
             for statement in statements(script):
                 run(statement)
 

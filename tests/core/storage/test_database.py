@@ -85,6 +85,27 @@ class TestVersions:
         assert str(caught.value) == f"{path} has format version {version}: this program reads 2{hint}"
         assert path.read_bytes() == before
 
+    def test_a_version_without_an_upgrade_is_refused_with_both_numbers_and_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path):
+            pass
+        later = replace(TWO, first=2)
+        content = path.read_bytes()
+        for open_notes in (Database, migrate):
+            with pytest.raises(BadNotes) as caught:
+                open_notes(path, later)
+            expected = "has format version 1: this program reads 3, and cannot upgrade from 1"
+            assert str(caught.value) == f"{path} {expected}"
+        assert path.read_bytes() == content
+
+    def test_the_first_migration_upgrades_the_oldest_version_that_can_be_upgraded(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path, replace(ONE, first=2)) as database:
+            write(database, "a")
+        migrate(path, replace(TWO, first=2))
+        with opened(path, replace(TWO, first=2)) as database, database.reading() as run:
+            assert run("SELECT text, author FROM notes").fetchall() == [("a", "ann")]
+
     def test_a_filled_file_of_an_older_version_becomes_as_a_new_one(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.db"
         with opened(path) as database:
