@@ -23,6 +23,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = [
+    "LOCK_PATIENCE",
     "AggregationStore",
     "CohortBatch",
     "CohortState",
@@ -32,12 +33,17 @@ __all__ = [
     "DealtQuery",
     "EncryptedSum",
     "Lease",
+    "MakeRequest",
     "NewQuery",
     "PutResult",
+    "QueryLocked",
     "StoredQuery",
     "StoredRequest",
     "WorkItem",
 ]
+
+LOCK_PATIENCE = 0.2
+"""Seconds to wait until a query can be closed: no contributions to it begin meanwhile, so that the others soon end."""
 
 
 class NewQuery(NamedTuple):
@@ -139,6 +145,10 @@ class EncryptedSum(NamedTuple):
     partial_sums: tuple[bytes, ...]
 
 
+MakeRequest = Callable[[EncryptedSum], wire.DecideHead]
+"""Makes the request to decide a cohort from its sum."""
+
+
 class CohortState(NamedTuple):
     """The number of contributors to a cohort, and its decision."""
 
@@ -171,6 +181,10 @@ class PutResult(Enum):
     CONFLICT = "another one of this phone was counted before, and stands"
     LATE = "the query does not collect any more"
     BUSY = "the query is being closed"
+
+
+class QueryLocked(OSError):
+    """A query cannot be closed now: another process has locked it."""
 
 
 class StoredRequest(NamedTuple):
@@ -290,10 +304,13 @@ class AggregationStore(Protocol):
     def next_due(self) -> int | None:
         """The next time at which collecting ends."""
 
-    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
+    def close_query(self, digest: bytes, make_request: MakeRequest, *, patience: float = LOCK_PATIENCE) -> bool:
         """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.
 
         The sums are deleted: what is still needed of them is in the requests.
+
+        Raises:
+            QueryLocked: Another process closes it, or has not let go of it within so many seconds.
         """
 
     def abort(self, query_id: str) -> StoredQuery | None:
