@@ -273,6 +273,7 @@ class AggregationStore(Protocol):
     def prune(self, before: int, rows: int) -> list[str] | None:
         """Delete so many rows at most of phones and receipts of queries decided before then, or rejected queries.
 
+        The same goes for lost queries whose collecting ended before then: nobody asks for their decisions any more.
         Returns the ids of the queries that are done with this, or None if there is nothing to delete. Rejected queries
         go as a whole if they were announced before then. A query is pruned from its first deleted row on, and its
         decisions stay.
@@ -345,7 +346,7 @@ class AggregationStore(Protocol):
         """Have a request sent as it was before an abort."""
 
     def lose(self, digest: bytes, refused: Refused) -> None:
-        """Keep why the key server will never decide a query that is closing."""
+        """Keep why the key server will never decide a query that is closing. Until it is pruned, it may still do."""
 
     # Work for the link to the key server.
 
