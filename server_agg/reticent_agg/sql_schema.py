@@ -100,6 +100,7 @@ FORMAT = FileFormat(
     0x52414747,
     _SCHEMA,
     BadStore,
+    first=2,  # version 1 was never released, and had other tables
     namespace="reticent_agg",
     migrate="reticent agg migrate",
     restored="reticent agg restored",
