@@ -17,12 +17,18 @@ from reticent_agg.store import EncryptedSum, MakeRequest, QueryLocked, WorkItem
 __all__ = ["burn", "close", "lock_to_close", "request_of"]
 
 
-def close(run: Execute, digest: bytes, make_request: MakeRequest, *, burnt: bool = False) -> bool:
-    """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect."""
-    (number, phase) = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
+def close(
+    run: Execute, digest: bytes, make_request: MakeRequest, now: int | None = None, *, burnt: bool = False
+) -> bool:
+    """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.
+
+    Collecting has ended now, if the time is given and is before its end.
+    """
+    number, phase, closes = run("SELECT number, phase, closes FROM queries WHERE digest = ?", (digest,)).fetchone()
     if phase != wire.COLLECTING:
         return False
-    run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
+    closed = closes if now is None else min(now, closes)
+    run("UPDATE queries SET phase = ?, closes = ? WHERE number = ?", (wire.CLOSING, closed, number))
     sums = run(sql.PARTIAL_SUMS, (number,)).fetchall()
     for cohort, rows in groupby(sums, itemgetter(0)):
         partial_sums = [row[1:] for row in rows if row[1]]

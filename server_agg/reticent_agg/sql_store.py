@@ -25,7 +25,7 @@ from reticent_agg.sql_contributions import in_parts, put
 from reticent_agg.sql_pruning import delete_rejected, prune
 from reticent_agg.sql_queries import known_query, query_of, stored, text_of
 from reticent_agg.store import (
-    LOCK_PATIENCE,
+    PATIENCE,
     AggregationStore,
     CohortBatch,
     CohortState,
@@ -256,10 +256,10 @@ class SqlStore(AggregationStore):
         return due
 
     @retried
-    def close_query(self, digest: bytes, make_request: MakeRequest, *, patience: float = LOCK_PATIENCE) -> bool:
+    def close_query(self, digest: bytes, make_request: MakeRequest, now: int, *, patience: float = PATIENCE) -> bool:
         with self.database.transaction() as run:
             lock_to_close(self.database, digest, patience)
-            return close(run, digest, make_request)
+            return close(run, digest, make_request, now)
 
     @retried
     def abort(self, query_id: str) -> StoredQuery | None:

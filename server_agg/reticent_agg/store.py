@@ -23,7 +23,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = [
-    "LOCK_PATIENCE",
+    "PATIENCE",
     "AggregationStore",
     "CohortBatch",
     "CohortState",
@@ -42,7 +42,7 @@ __all__ = [
     "WorkItem",
 ]
 
-LOCK_PATIENCE = 0.2
+PATIENCE = 0.2
 """Seconds to wait until a query can be closed: no contributions to it begin meanwhile, so that the others soon end."""
 
 
@@ -66,7 +66,7 @@ class StoredQuery:
         owner: The analyst who announced it; None where analysts have no names.
         phase: ANNOUNCED, COLLECTING, CLOSING or DECIDED.
         announced: When it was announced.
-        closes: When collecting ends, or ended, at the latest; None before the countersignature.
+        closes: When collecting ends, or ended; of an aborted query, at the latest. None before the countersignature.
         refused: Why the key server refuses to countersign it, or to decide it.
         pruned: Whether its phones and receipts are deleted.
     """
@@ -305,10 +305,11 @@ class AggregationStore(Protocol):
     def next_due(self) -> int | None:
         """The next time at which collecting ends."""
 
-    def close_query(self, digest: bytes, make_request: MakeRequest, *, patience: float = LOCK_PATIENCE) -> bool:
+    def close_query(self, digest: bytes, make_request: MakeRequest, now: int, *, patience: float = PATIENCE) -> bool:
         """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.
 
-        The sums are deleted: what is still needed of them is in the requests.
+        Collecting has ended now, unless its time was over before. The sums are deleted: what is still needed of them is
+        in the requests.
 
         Raises:
             QueryLocked: Another process closes it, or has not let go of it within so many seconds.

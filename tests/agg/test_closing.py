@@ -353,10 +353,12 @@ def test_a_query_that_cannot_be_closed_now_does_not_keep_others_from_closing(
     time.pass_(other.closes_after)
     close = server.store.close_query
 
-    def close_query(digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], *, patience: float) -> bool:
+    def close_query(
+        digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], now: int, *, patience: float
+    ) -> bool:
         if digest == locked.digest:
             raise fault
-        return close(digest, make_request, patience=patience)
+        return close(digest, make_request, now, patience=patience)
 
     with monkeypatch.context() as patch:
         patch.setattr(server.store, "close_query", close_query)

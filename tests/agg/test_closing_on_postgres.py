@@ -19,7 +19,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqlStore
 from reticent_agg.store import EncryptedSum, PutResult
 from tests.agg.network import Deciding, network, phase, run
-from tests.agg.store_conformance.values import batch, collecting, head_of, phones_in, put, request_of
+from tests.agg.store_conformance.values import CLOSES, batch, collecting, head_of, phones_in, put, request_of
 from tests.parties import aggregation
 from tests.parties.aggregation import START, Phone
 from tests.parties.waiting import until
@@ -38,7 +38,7 @@ def closing_slowly(url: str, digest: bytes) -> Iterator[None]:
         return request_of(digest, cohort)
 
     with contextlib.closing(SqlStore(url)) as other, ThreadPoolExecutor(1) as thread:
-        closed = thread.submit(other.close_query, digest, make_request)
+        closed = thread.submit(other.close_query, digest, make_request, CLOSES)
         try:
             assert inside.wait(20)
             yield
@@ -128,7 +128,7 @@ def test_a_query_closes_though_contributions_to_it_never_pause(postgres: str) ->
             contributing = [threads.submit(contribute, number) for number in range(3)]
             try:
                 time.sleep(0.5)
-                assert store.close_query(digest, partial(request_of, digest))
+                assert store.close_query(digest, partial(request_of, digest), CLOSES)
             finally:
                 end.set()
             for each in contributing:

@@ -33,11 +33,11 @@ class ClosesNothing(SqlStore):
     broken = b""
 
     def close_query(
-        self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], *, patience: float = 1.0
+        self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], now: int, *, patience: float = 1.0
     ) -> bool:
         if digest == self.broken:
             raise ZeroDivisionError
-        return super().close_query(digest, make_request, patience=patience)
+        return super().close_query(digest, make_request, now, patience=patience)
 
 
 class Found(SqlStore):

@@ -19,7 +19,7 @@ from reticent_agg import metrics
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
 from reticent_agg.errors import BadKeyServerReply
 from reticent_agg.store import (
-    LOCK_PATIENCE,
+    PATIENCE,
     AggregationStore,
     EncryptedSum,
     QueryLocked,
@@ -73,13 +73,14 @@ class Closing:
         closed: list[str] = []
         locked: list[bytes] = []
         errors: list[Exception] = []
-        for digest in self._store.due(milliseconds(self._now())):
+        now = milliseconds(self._now())
+        for digest in self._store.due(now):
             try:
                 announced = self._queries.announced(digest)
                 with metrics.CLOSE_SECONDS.time():
-                    patience = 0.0 if locked else LOCK_PATIENCE
+                    patience = 0.0 if locked else PATIENCE
                     request = partial(self._request, announced)
-                    is_closed = self._store.close_query(digest, request, patience=patience)
+                    is_closed = self._store.close_query(digest, request, now, patience=patience)
             except QueryLocked:
                 locked.append(digest)
                 continue

@@ -98,7 +98,7 @@ def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> l
         inside.set()
         return request_of(digest, cohort)
 
-    assert store.close_query(digest, make_request)
+    assert store.close_query(digest, make_request, CLOSES)
     return []
 
 
@@ -114,7 +114,7 @@ def check_one_of_two_that_close_a_query_closes_it(open_store: Opener) -> None:
 
 def _closes(store: AggregationStore, digest: bytes) -> bool:
     with contextlib.suppress(QueryLocked):  # the other one has it
-        return store.close_query(digest, partial(request_of, digest))
+        return store.close_query(digest, partial(request_of, digest), CLOSES)
     return False
 
 
