@@ -24,7 +24,7 @@ class QuerySummary:
         contributors: The number of contributions, of each cohort.
         outcomes: The outcome of each cohort that is decided.
         announced: When it was announced.
-        closes: When collecting ends, or ended, at the latest; None before the countersignature.
+        closes: When collecting ends, or ended; of an aborted query, at the latest. None before the countersignature.
         refusal: Why the key server refuses to countersign it, or to decide it.
         pruned: Whether its phones and receipts are deleted.
         attempts: The attempts to have it countersigned or a cohort decided, the most of one that has not succeeded.

@@ -300,14 +300,15 @@ def _store_of(folder: Path, database: str | None) -> Iterator[SqlStore]:
 def _line(query: QuerySummary) -> str:
     decided = f"{len(query.outcomes)} of {len(query.contributors)} cohorts decided"
     contributed = f"{sum(query.contributors):,} of {query.population:,} phones"
+    pruned = ", pruned" if query.pruned else ""
     attempted = f", attempt {query.attempts}" if query.attempts > 1 else ""
     what = {
         "announced": f"waits for the key server{attempted}",
         "refused": query.refusal,
-        "lost": f"{contributed}, {decided}; will never be decided: {query.refusal}{attempted}",
+        "lost": f"{contributed}, {decided}; will never be decided: {query.refusal}{attempted}{pruned}",
         "collecting": f"{contributed}, until {query.closes:%Y-%m-%d %H:%M:%S} UTC" if query.closes else contributed,
         "closing": f"{contributed}, {decided}{attempted}",
-        "decided": f"{contributed}{', pruned' if query.pruned else ''}",
+        "decided": f"{contributed}{pruned}",
     }
     word = outcomes_text(query.outcomes) if query.phase == "decided" else query.phase
     return printable(f"{query.id}  {word}  {what[query.phase]}")

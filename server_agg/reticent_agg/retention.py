@@ -29,7 +29,7 @@ PRUNE_AGAIN = Backoff(first=60.0, limit=INTERVAL.total_seconds())
 
 
 def prune(store: AggregationStore, before: dt.datetime) -> Iterator[str]:
-    """Delete which phones contributed to queries decided before then, and queries refused then; their ids."""
+    """Delete which phones contributed to queries decided or lost before then, and queries refused then; their ids."""
     while (finished := store.prune(milliseconds(before), ROWS_AT_ONCE)) is not None:
         yield from finished
 

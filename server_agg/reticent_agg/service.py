@@ -35,6 +35,7 @@ from reticent_agg.errors import BadStore
 from reticent_agg.health import check_clock, check_while_serving
 from reticent_agg.retention import prune_while_serving
 from reticent_agg.server import AggregationServer
+from reticent_agg.store import QueryLocked
 
 __all__ = ["COLLECTING", "COUNTING", "AggregationService"]
 
@@ -51,6 +52,10 @@ MAX_REQUEST_BYTES = 1 << 16
 """Bytes of a phone's other requests: enough for the largest request for decisions."""
 CLOSE_AGAIN = Backoff(first=1.0, limit=10.0)
 """The delays before closing is tried again after a failure."""
+LOCKED_PAUSE = 1.0
+"""Seconds before closing is tried again while other processes have locked queries."""
+MAX_LOCKED = 5
+"""Such attempts in a row, from which on a process warns: another one that closes a query needs no longer."""
 
 Methods = Mapping[str, Handler]
 Result = TypeVar("Result")
@@ -265,23 +270,18 @@ class AggregationService:
         self._loop.call_soon_threadsafe(notify)
 
     def _collect(self, contributions: Sequence[wire.Contribution]) -> list[ContributionResult]:
-        """Run by the writer: take contributions, and close what has enough of them now."""
+        """Run by the writer: take contributions. What has enough of them now is closed after the acknowledgements."""
         try:
             results = self._server.collection.contribute(contributions)
         except BadStore:
             self._loop.call_soon_threadsafe(self._must_check.set)  # which ends the process
             raise
-        try:
-            if self._server.closing.close_due():
-                self._loop.call_soon_threadsafe(self._driver.decide)
-        except Exception as error:  # noqa: BLE001  # these contributions are durable, and acknowledged all the same
-            _log.warning("queries cannot be closed now: %s", error)
-            self._loop.call_soon_threadsafe(self._must_close.set)  # which tries it again
+        self._loop.call_soon_threadsafe(self._must_close.set)
         return results
 
     async def _close_in_time(self) -> None:
-        """Close each query when its time is over, until cancelled."""
-        failures = 0
+        """Close each query when its time is over, or when it has enough contributions, until cancelled."""
+        failures = locked = 0
         while True:
             self._must_close.clear()
             try:
@@ -290,13 +290,20 @@ class AggregationService:
                 due = await self._write(self._server.closing.next_due)
             except BadStore:
                 raise
+            except QueryLocked as error:
+                self._driver.decide()  # others may be closed
+                locked += 1
+                if locked == MAX_LOCKED:
+                    _log.warning("queries cannot be closed now: %s", error)
+                await asyncio.sleep(LOCKED_PAUSE)
+                continue
             except Exception:  # noqa: BLE001  # a fault of ours must not end the closing
                 _log.exception("queries cannot be closed")
                 self._driver.decide()  # others may be closed
                 failures += 1
                 await asyncio.sleep(CLOSE_AGAIN.delay(failures))
                 continue
-            failures = 0
+            failures = locked = 0
             await first_of(self._must_close.wait(), *([] if due is None else [self._clock.wait_until(due)]))
 
     async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:

@@ -5,26 +5,30 @@ All of these run within a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
 from itertools import groupby
 from operator import itemgetter
 
-from reticent.storage.sql import Execute
+from reticent.storage.sql import Execute, SqlDatabase
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sql_schema as sql
-from reticent_agg.store import EncryptedSum, WorkItem
+from reticent_agg.store import EncryptedSum, MakeRequest, QueryLocked, WorkItem
 
-__all__ = ["burn", "close", "request_of"]
+__all__ = ["burn", "close", "lock_to_close", "request_of"]
 
 
 def close(
-    run: Execute, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], *, burnt: bool = False
+    run: Execute, digest: bytes, make_request: MakeRequest, now: int | None = None, *, burnt: bool = False
 ) -> bool:
-    """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect."""
-    (number, phase) = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
+    """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.
+
+    Collecting has ended now, if the time is given and is before its end.
+    """
+    number, phase, closes = run("SELECT number, phase, closes FROM queries WHERE digest = ?", (digest,)).fetchone()
     if phase != wire.COLLECTING:
         return False
-    run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
+    closed = closes if now is None else min(now, closes)
+    run("UPDATE queries SET phase = ?, closes = ? WHERE number = ?", (wire.CLOSING, closed, number))
     sums = run(sql.PARTIAL_SUMS, (number,)).fetchall()
     for cohort, rows in groupby(sums, itemgetter(0)):
         partial_sums = [row[1:] for row in rows if row[1]]
@@ -37,6 +41,18 @@ def close(
     run("UPDATE sums SET ciphertexts = ? WHERE query = ?", (b"", number))
     run("UPDATE queries SET zero = NULL WHERE number = ?", (number,))
     return True
+
+
+def lock_to_close(database: SqlDatabase, digest: bytes, patience: float) -> None:
+    """Lock a query, unless another process has it.
+
+    One lock is only for those that close: they do not wait for each other.
+
+    Raises:
+        QueryLocked: Another process has it for longer than this.
+    """
+    if not (database.try_lock(b"closing" + digest) and database.try_lock(digest, patience=patience)):
+        raise QueryLocked(errno.EBUSY, "another process has locked the query", database.place)
 
 
 def burn(run: Execute, digest: bytes) -> None:

@@ -34,6 +34,8 @@ def prune(run: Execute, before: int, rows: int) -> list[str] | None:
 def _begin(run: Execute, before: int) -> tuple[int] | None:
     """The number of the next query to prune, which is marked as pruned."""
     found: tuple[int] | None = run(sql.DECIDED_BEFORE, (before,)).fetchone()
+    if found is None:
+        found = run(sql.LOST_BEFORE, (wire.CLOSING, before)).fetchone()
     if found is not None:
         run("UPDATE queries SET pruned = TRUE WHERE number = ?", found)
         run("INSERT INTO pruning VALUES (?)", found)

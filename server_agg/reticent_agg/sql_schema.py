@@ -100,6 +100,7 @@ FORMAT = FileFormat(
     0x52414747,
     _SCHEMA,
     BadStore,
+    first=2,  # version 1 was never released, and had other tables
     namespace="reticent_agg",
     migrate="reticent agg migrate",
     restored="reticent agg restored",
@@ -111,6 +112,10 @@ WHERE number = ?
 """
 REFUSE = "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?"
 DECIDED_BEFORE = "SELECT number FROM queries WHERE pruned = FALSE AND decided < ? ORDER BY decided LIMIT 1"
+LOST_BEFORE = """
+SELECT number FROM queries WHERE phase = ? AND refusal IS NOT NULL AND pruned = FALSE AND closes < ?
+ORDER BY number LIMIT 1
+"""
 REJECTED_BEFORE = """
 SELECT digest, id FROM queries WHERE phase = ? AND refusal IS NOT NULL AND announced < ? ORDER BY number LIMIT ?
 """
@@ -176,7 +181,7 @@ SELECT decision FROM decisions JOIN queries ON query = number WHERE digest = ? A
 TO_COUNTERSIGN = "SELECT digest FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number"
 TO_DECIDE = """
 SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL ORDER BY query, cohort
+LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL AND pruned = FALSE ORDER BY query, cohort
 """
 LEASE = """
 INSERT INTO leases VALUES ((SELECT number FROM queries WHERE digest = ?), ?, ?, ?, 1)
@@ -208,5 +213,5 @@ BURN = "UPDATE requests SET burn = TRUE WHERE query = (SELECT number FROM querie
 UNCOUNTERSIGNED = "SELECT content FROM queries WHERE digest = ? AND phase = ? AND refusal IS NULL"
 UNDECIDED = """
 SELECT head, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL AND digest = ? AND cohort = ?
+LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL AND pruned = FALSE AND digest = ? AND cohort = ?
 """

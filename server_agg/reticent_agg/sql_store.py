@@ -20,11 +20,12 @@ from reticent.storage.files import drafted
 from reticent.storage.sql import Claim, Execute, InUse, SqlDatabase, TransactionConflict, retried
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sql_schema as sql
-from reticent_agg.sql_closing import burn, close, request_of
+from reticent_agg.sql_closing import burn, close, lock_to_close, request_of
 from reticent_agg.sql_contributions import in_parts, put
 from reticent_agg.sql_pruning import delete_rejected, prune
 from reticent_agg.sql_queries import known_query, query_of, stored, text_of
 from reticent_agg.store import (
+    PATIENCE,
     AggregationStore,
     CohortBatch,
     CohortState,
@@ -32,8 +33,8 @@ from reticent_agg.store import (
     CountersignedDeal,
     DealtPhone,
     DealtQuery,
-    EncryptedSum,
     Lease,
+    MakeRequest,
     NewQuery,
     PutResult,
     StoredQuery,
@@ -255,9 +256,10 @@ class SqlStore(AggregationStore):
         return due
 
     @retried
-    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
-        with self._locked(digest) as run:
-            return close(run, digest, make_request)
+    def close_query(self, digest: bytes, make_request: MakeRequest, now: int, *, patience: float = PATIENCE) -> bool:
+        with self.database.transaction() as run:
+            lock_to_close(self.database, digest, patience)
+            return close(run, digest, make_request, now)
 
     @retried
     def abort(self, query_id: str) -> StoredQuery | None:

@@ -23,6 +23,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = [
+    "PATIENCE",
     "AggregationStore",
     "CohortBatch",
     "CohortState",
@@ -32,12 +33,17 @@ __all__ = [
     "DealtQuery",
     "EncryptedSum",
     "Lease",
+    "MakeRequest",
     "NewQuery",
     "PutResult",
+    "QueryLocked",
     "StoredQuery",
     "StoredRequest",
     "WorkItem",
 ]
+
+PATIENCE = 0.2
+"""Seconds to wait until a query can be closed: no contributions to it begin meanwhile, so that the others soon end."""
 
 
 class NewQuery(NamedTuple):
@@ -60,7 +66,7 @@ class StoredQuery:
         owner: The analyst who announced it; None where analysts have no names.
         phase: ANNOUNCED, COLLECTING, CLOSING or DECIDED.
         announced: When it was announced.
-        closes: When collecting ends, or ended, at the latest; None before the countersignature.
+        closes: When collecting ends, or ended; of an aborted query, at the latest. None before the countersignature.
         refused: Why the key server refuses to countersign it, or to decide it.
         pruned: Whether its phones and receipts are deleted.
     """
@@ -139,6 +145,10 @@ class EncryptedSum(NamedTuple):
     partial_sums: tuple[bytes, ...]
 
 
+MakeRequest = Callable[[EncryptedSum], wire.DecideHead]
+"""Makes the request to decide a cohort from its sum."""
+
+
 class CohortState(NamedTuple):
     """The number of contributors to a cohort, and its decision."""
 
@@ -171,6 +181,10 @@ class PutResult(Enum):
     CONFLICT = "another one of this phone was counted before, and stands"
     LATE = "the query does not collect any more"
     BUSY = "the query is being closed"
+
+
+class QueryLocked(OSError):
+    """A query cannot be closed now: another process has locked it."""
 
 
 class StoredRequest(NamedTuple):
@@ -259,6 +273,7 @@ class AggregationStore(Protocol):
     def prune(self, before: int, rows: int) -> list[str] | None:
         """Delete so many rows at most of phones and receipts of queries decided before then, or rejected queries.
 
+        The same goes for lost queries whose collecting ended before then: nobody asks for their decisions any more.
         Returns the ids of the queries that are done with this, or None if there is nothing to delete. Rejected queries
         go as a whole if they were announced before then. A query is pruned from its first deleted row on, and its
         decisions stay.
@@ -290,10 +305,14 @@ class AggregationStore(Protocol):
     def next_due(self) -> int | None:
         """The next time at which collecting ends."""
 
-    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
+    def close_query(self, digest: bytes, make_request: MakeRequest, now: int, *, patience: float = PATIENCE) -> bool:
         """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.
 
-        The sums are deleted: what is still needed of them is in the requests.
+        Collecting has ended now, unless its time was over before. The sums are deleted: what is still needed of them is
+        in the requests.
+
+        Raises:
+            QueryLocked: Another process closes it, or has not let go of it within so many seconds.
         """
 
     def abort(self, query_id: str) -> StoredQuery | None:
@@ -328,7 +347,7 @@ class AggregationStore(Protocol):
         """Have a request sent as it was before an abort."""
 
     def lose(self, digest: bytes, refused: Refused) -> None:
-        """Keep why the key server will never decide a query that is closing."""
+        """Keep why the key server will never decide a query that is closing. Until it is pruned, it may still do."""
 
     # Work for the link to the key server.
 

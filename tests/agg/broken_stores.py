@@ -72,13 +72,15 @@ class CommitsEachBatch(SqlStore):
 class ReadsBeforeItCloses(SqlStore):
     """Makes the requests before the transaction in which it closes: what comes in between is lost."""
 
-    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
+    def close_query(
+        self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], now: int, *, patience: float = 1.0
+    ) -> bool:
         with self.database.reading() as run:
             (number,) = run("SELECT number FROM queries WHERE digest = ?", (digest,)).fetchone()
             rows = run(PARTIAL_SUMS, (number,)).fetchall()
         heads = {cohort: make_request(EncryptedSum(cohort, count or 0, (sums or b"",))) for cohort, count, sums in rows}
         time.sleep(0.05)
-        return super().close_query(digest, lambda cohort: heads[cohort.cohort])
+        return super().close_query(digest, lambda cohort: heads[cohort.cohort], now, patience=patience)
 
 
 class DecidesAgain(SqlStore):

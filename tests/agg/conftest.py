@@ -1,4 +1,4 @@
-"""An aggregation server of a test's own, on a file, and its clock."""
+"""An aggregation server of a test's own, on a file and on PostgreSQL, and its clock."""
 
 from __future__ import annotations
 
@@ -29,8 +29,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "aggregation.db"
 
 
+@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, path: Path) -> Path | str:
+    """Where the server's store is."""
+    if request.param == "SQLite":
+        return path
+    url: str = request.getfixturevalue("postgres")
+    return url
+
+
 @pytest.fixture
-def server(path: Path, time: Time) -> Iterator[AggregationServer]:
-    server = aggregation.opened(path, time)
+def server(place: Path | str, time: Time) -> Iterator[AggregationServer]:
+    server = aggregation.opened(place, time)
     yield server
     server.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ async def network(
     folder: Path,
     certs: Path,
     key_server: str,
-    store: type[SqlStore] = SqlStore,
+    store: Callable[[Path], SqlStore] = SqlStore,
     keep: dt.timedelta | None = None,
 ) -> AsyncIterator[Network]:
     clock = ManualClock(START)

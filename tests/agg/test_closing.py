@@ -80,7 +80,7 @@ def test_the_server_is_given_a_generator_that_nobody_can_replay() -> None:
 
 
 def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
-    path: Path, server: AggregationServer, time: Time
+    place: Path | str, server: AggregationServer, time: Time
 ) -> None:
     query = aggregation.collecting(server, aggregation.make_query(population=8, cohorts=2))
     contribute(server, query, 0, 2, 4, 6, 1, 3, 5)
@@ -88,7 +88,7 @@ def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
     sent = [[each.SerializeToString() for each in server.closing.messages(head)] for head in heads]
     server.close()
     for _ in range(2):
-        again = aggregation.opened(path, time)
+        again = aggregation.opened(place, time)
         assert aggregation.requests(again) == heads
         assert [[each.SerializeToString() for each in again.closing.messages(head)] for head in heads] == sent
         again.close()
@@ -189,13 +189,13 @@ def test_an_abort_closes_and_burns(server: AggregationServer) -> None:
 
 
 def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
-    path: Path, server: AggregationServer, time: Time
+    place: Path | str, server: AggregationServer, time: Time
 ) -> None:
     query = aggregation.make_query()
     aggregation.announce(server, query)
     aggregation.abort(server, query.id)
     server.close()
-    server = aggregation.opened(path, time)
+    server = aggregation.opened(place, time)
     assert aggregation.uncountersigned(server) == [query]
     server.queries.countersign(query, KeyServer().deals(query))
     assert aggregation.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["LATE"]
@@ -204,14 +204,14 @@ def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
 
 
 def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
-    path: Path, server: AggregationServer
+    place: Path | str, server: AggregationServer
 ) -> None:
     query = aggregation.make_query()
     aggregation.announce(server, query)
     server.store.reject(query.digest, Refused(Refusal.TOO_FEW_ENROLLED, "there are 3"))
 
     def rows() -> list[object]:
-        with closing(SqlStore(path)) as store, store.database.reading() as run:
+        with closing(SqlStore(place)) as store, store.database.reading() as run:
             return run("SELECT * FROM queries").fetchall()
 
     before = rows()
@@ -298,29 +298,31 @@ def prune_all(server: AggregationServer, time: Time) -> None:
 
 
 def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
-    path: Path, server: AggregationServer, time: Time
+    place: Path | str, server: AggregationServer, time: Time
 ) -> None:
     query, late = (aggregation.collecting(server, aggregation.make_query()) for _ in range(2))
     sent = contribute(server, query, 0, 1)
     contribute(server, late, 0, 1)
     decision = decide(server, aggregation.closed(server, time, query)[0])
     when = time()
-    store = SqlStore(path)
+    store = SqlStore(place)
     assert list(prune(store, when)) == []
     assert list(prune(store, when + dt.timedelta(seconds=1))) == [query.id]
     assert list(prune(store, when + dt.timedelta(days=1))) == []
     assert [(each.id, each.pruned) for each in summaries(store)] == [(late.id, False), (query.id, True)]
+    with store.database.reading() as run:
+        assert (
+            run("SELECT phone FROM receipts WHERE query = 1 UNION SELECT phone FROM dealt WHERE query = 1").fetchall()
+            == []
+        )
     store.close()
     assert status_of(server, query).cohorts[0].decision == decision
     assert aggregation.outcome_names(server.collection.contribute(sent)) == ["LATE", "LATE"]
     assert len(aggregation.requests(server)) == 1  # the other one is still to be decided
     assert len(aggregation.receipts_of(server, aggregation.requests(server)[0])) == 2
-    connection = sqlite3.connect(path)
-    assert not connection.execute("SELECT * FROM receipts WHERE query = 1").fetchall()
-    assert not connection.execute("SELECT * FROM dealt WHERE query = 1").fetchall()
-    connection.close()
 
 
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
 def test_nothing_is_closed_by_a_commit_that_fails(
     server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,10 +353,12 @@ def test_a_query_that_cannot_be_closed_now_does_not_keep_others_from_closing(
     time.pass_(other.closes_after)
     close = server.store.close_query
 
-    def close_query(digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
+    def close_query(
+        digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], now: int, *, patience: float
+    ) -> bool:
         if digest == locked.digest:
             raise fault
-        return close(digest, make_request)
+        return close(digest, make_request, now, patience=patience)
 
     with monkeypatch.context() as patch:
         patch.setattr(server.store, "close_query", close_query)
@@ -387,12 +391,12 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
     assert status_of(server, query).phase == wire.DECIDED
 
 
-def test_pruning_forgets_what_was_refused(path: Path, server: AggregationServer, time: Time) -> None:
+def test_pruning_forgets_what_was_refused(place: Path | str, server: AggregationServer, time: Time) -> None:
     refused, waiting = aggregation.make_query(), aggregation.make_query()
     for query in (refused, waiting):
         aggregation.announce(server, query)
     server.store.reject(refused.digest, Refused(Refusal.BAD_QUERY, "too dear"))
-    store = SqlStore(path)
+    store = SqlStore(place)
     assert list(prune(store, time())) == []
     assert list(prune(store, time() + dt.timedelta(seconds=1))) == [refused.id]
     assert [each.id for each in summaries(store)] == [waiting.id]

@@ -10,24 +10,25 @@ import pytest
 
 from reticent.privacy import Query
 from reticent.protocol import Refused, statements
+from reticent.storage.database import columns_of
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqlStore
+from reticent_agg.sql_schema import FORMAT
 from tests.parties import aggregation
 from tests.parties.aggregation import Phone, Time
 from tests.parties.key_pairs import pair
 
 
-def everything(path: Path) -> list[str]:
-    """All that a file says."""
-    connection = sqlite3.connect(path)
-    try:
-        return list(connection.iterdump())
-    finally:
-        connection.close()
+def everything(server: AggregationServer) -> list[list[str]]:
+    """All that a server keeps."""
+    assert isinstance(server.store, SqlStore)
+    tables = sorted({table for table, _ in columns_of(FORMAT)})
+    with server.store.database.reading() as run:
+        return [sorted(map(repr, run(f"SELECT * FROM {table}"))) for table in tables]  # noqa: S608  # our own names
 
 
-def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Time) -> None:
-    server = aggregation.opened(path, time)
+def test_what_is_acknowledged_is_counted_once_and_receipted(place: Path | str, time: Time) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.collecting(server, aggregation.make_query())
     sent = [Phone(number).contribution(query) for number in (0, 3, 5)]
     outcomes = server.collection.contribute(sent)
@@ -90,12 +91,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("kind", "name"), REFUSED.items(), ids=list(REFUSED))
-def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time, kind: str, name: str) -> None:
-    server = aggregation.opened(path, time)
+def test_what_is_refused_changes_nothing_and_harms_nobody(place: Path | str, time: Time, kind: str, name: str) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.collecting(server, aggregation.make_query(cohorts=2))
-    before = everything(path)
+    before = everything(server)
     assert aggregation.outcome_names(server.collection.contribute([bad(query, kind)])) == [name]
-    assert everything(path) == before
+    assert everything(server) == before
     batch = [Phone(2).contribution(query), bad(query, kind), Phone(4).contribution(query)]
     assert aggregation.outcome_names(server.collection.contribute(batch)) == ["ok", name, "ok"]
     assert aggregation.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == [
@@ -106,8 +107,8 @@ def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time
     server.close()
 
 
-def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, time: Time) -> None:
-    server = aggregation.opened(path, time)
+def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(place: Path | str, time: Time) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.make_query()
     assert aggregation.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
     aggregation.announce(server, query)
@@ -118,8 +119,8 @@ def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, t
     server.close()
 
 
-def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(path: Path, time: Time) -> None:
-    server = aggregation.opened(path, time)
+def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(place: Path | str, time: Time) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.collecting(server, aggregation.make_query())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     flagged = Phone(1).contribution(query, seeded=True)
@@ -129,7 +130,7 @@ def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(
         assert server.collection.contribute([first]) == [acknowledged]
         assert aggregation.outcome_names(server.collection.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
         server.close()
-        server = aggregation.opened(path, time)  # nor does a restart change that
+        server = aggregation.opened(place, time)  # nor does a restart change that
     (head,) = aggregation.closed(server, time, query)
     assert server.collection.contribute([first]) == [acknowledged]  # nor does closing
     assert aggregation.outcome_names(server.collection.contribute([second, Phone(3).contribution(query)])) == [
@@ -141,8 +142,8 @@ def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(
     server.close()
 
 
-def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> None:
-    server = aggregation.opened(path, time)
+def test_duplicates_within_a_batch_are_counted_once(place: Path | str, time: Time) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.collecting(server, aggregation.make_query())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     outcomes = server.collection.contribute([first, second, first, Phone(2).contribution(query), first])
@@ -153,8 +154,8 @@ def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> N
     server.close()
 
 
-def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(path: Path, time: Time) -> None:
-    server = aggregation.opened(path, time)
+def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(place: Path | str, time: Time) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.collecting(server, aggregation.make_query(cohorts=2))
     batch = [
         bad(query, "zero"),
@@ -172,8 +173,10 @@ def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(pat
     server.close()
 
 
-def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_closed(path: Path, time: Time) -> None:
-    server = aggregation.opened(path, time)
+def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_closed(
+    place: Path | str, time: Time
+) -> None:
+    server = aggregation.opened(place, time)
     query = aggregation.collecting(server, aggregation.make_query())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(query.closes_after - 0.001)
@@ -190,10 +193,10 @@ def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_clo
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 256])
 def test_a_batch_may_be_of_many_queries_and_cohorts(
-    path: Path, time: Time, at_once: int, monkeypatch: pytest.MonkeyPatch
+    place: Path | str, time: Time, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reticent_agg.sql_contributions._PHONES_AT_ONCE", at_once)
-    server = aggregation.opened(path, time)
+    server = aggregation.opened(place, time)
     queries = [
         aggregation.collecting(server, aggregation.make_query(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)
     ]
@@ -229,12 +232,12 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
     server = aggregation.opened(path, time)
     query = aggregation.collecting(server, aggregation.make_query())
     server.collection.contribute([Phone(0).contribution(query)])
-    before = everything(path)
+    before = everything(server)
     with monkeypatch.context() as patch:
         FullDisk(server, patch, statement)
         with pytest.raises(OSError, match="full"):
             server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
-    assert everything(path) == before
+    assert everything(server) == before
     assert aggregation.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     (head,) = aggregation.closed(server, time, query)
     assert (aggregation.phones_in(head), head.contributors) == ({0, 2}, 2)

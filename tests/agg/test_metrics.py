@@ -69,6 +69,15 @@ def test_a_process_that_starts_later_counts_from_the_end_of_collecting(time: Tim
         assert Reading(server, time).value("reticent_oldest_undecided_cohort_seconds") == 100
 
 
+def test_a_process_that_starts_later_counts_from_an_early_closing(time: Time) -> None:
+    with closing(aggregation.opened(None, time)) as server:
+        query = aggregation.collecting(server, aggregation.make_query(population=2, enough=2))
+        server.collection.contribute([Phone(number).contribution(query) for number in range(2)])
+        assert server.closing.close_due() == [query.id]
+        time.pass_(100)
+        assert Reading(server, time).value("reticent_oldest_undecided_cohort_seconds") == 100
+
+
 def test_what_will_never_be_decided_is_lost_and_not_waited_for(time: Time) -> None:
     with closing(aggregation.opened(None, time)) as server:
         query = aggregation.collecting(server, aggregation.make_query())

@@ -16,6 +16,7 @@ from reticent.protocol import Refusal, Refused
 from reticent_agg import SqlStore
 from reticent_agg.store import PutResult, WorkItem
 from tests.agg.store_conformance.values import (
+    CLOSES,
     accept,
     batch,
     closed,
@@ -97,7 +98,7 @@ TRANSACTIONS = {
         lambda store: store.put_contributions([batch(DIGEST, 3, 1, cohort=1), batch(DIGEST, 4, 6, 4)], 0),
     ),
     "close_query": Transaction(
-        contributed, lambda store: store.close_query(DIGEST, lambda each: request_of(DIGEST, each))
+        contributed, lambda store: store.close_query(DIGEST, lambda each: request_of(DIGEST, each), CLOSES)
     ),
     "abort": Transaction(contributed, lambda store: store.abort("q")),
     "abort_restored": Transaction(contributed, lambda store: store.abort_restored()),

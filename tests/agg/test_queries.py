@@ -29,14 +29,14 @@ def announcements_to(server: AggregationServer, number: int) -> list[wire.Announ
 
 
 def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
-    server: AggregationServer, path: Path, time: Time
+    server: AggregationServer, place: Path | str, time: Time
 ) -> None:
     query = aggregation.make_query()
     status = announce(server, query)
     assert (status.phase, status.query, list(status.cohorts)) == (wire.ANNOUNCED, query.to_bytes(), [])
     assert status.closes_in_ms == query.closes_after * 1000
     assert announcements_to(server, 0) == []
-    again = aggregation.opened(path, time)
+    again = aggregation.opened(place, time)
     assert aggregation.uncountersigned(again) == [query]
     assert announce(again, query) == status
     assert aggregation.uncountersigned(again) == [query]
@@ -109,6 +109,7 @@ def test_an_analyst_gets_the_list_in_pages(server: AggregationServer, monkeypatc
         assert listed == [queries[number].to_bytes() for number in (6, 4, 3, 2, 1, 0)]
 
 
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
 def test_pages_are_read_by_an_index(server: AggregationServer) -> None:
     """However many queries are decided, and whoever has announced them."""
     with aggregation.database_of(server).reading() as run:
@@ -234,13 +235,13 @@ def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: Aggr
 
 
 def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_other_waiting(
-    server: AggregationServer, path: Path
+    server: AggregationServer, place: Path | str
 ) -> None:
     """After an update whose checks are stricter."""
     strange, later = aggregation.make_query(), aggregation.make_query()
     for query in (strange, later):
         announce(server, query)
-    with closing(SqlStore(path)) as store, store.database.transaction() as run:
+    with closing(SqlStore(place)) as store, store.database.transaction() as run:
         run("UPDATE queries SET content = ? WHERE digest = ?", (b"{}", strange.digest))
     assert aggregation.uncountersigned(server) == [later]
     assert [each.phase for each in server.replies.list_queries().queries] == [wire.ANNOUNCED, wire.REFUSED]
@@ -329,7 +330,7 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
         AggregationServer(SqlStore(None), identity=b"key", now=time, rng=seeded(1))
 
 
-def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, path: Path) -> None:
+def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, place: Path | str) -> None:
     """Before anything is made for them: a hundred thousand cohorts of no phones cost nothing."""
     server.queries.learn(KeyServer().terms(population=8))
     for query in (aggregation.make_query(population=9), aggregation.make_query(population=2_000_000, cohorts=100_000)):
@@ -343,7 +344,7 @@ def test_no_more_phones_are_asked_than_the_key_server_has_said(server: Aggregati
     assert server.queries.can_judge(known)
     assert announce(server, known).phase == wire.COLLECTING  # what was announced before is
     again = AggregationServer(
-        SqlStore(path), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
+        SqlStore(place), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
     )
     with pytest.raises(Refused, match="UNAVAILABLE: the key server cannot be reached"):
         announce(again, aggregation.make_query())

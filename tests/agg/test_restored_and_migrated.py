@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -26,7 +27,7 @@ from tests.agg.store_conformance.values import accept as any_answer
 from tests.agg.store_conformance.values import batch, closed, collecting, decision_of, head_of, known
 
 FIRST = replace(FORMAT, schema=(Path(__file__).parent / "first_schema.sql").read_text(), migrations=())
-"""The format of the first version."""
+"""The format of the first version that can be upgraded."""
 
 
 def next_format() -> FileFormat:
@@ -68,17 +69,6 @@ def test_a_filled_database_of_the_first_version_becomes_as_a_new_one(tmp_path: P
     assert columns(old) == columns(new)
 
 
-def killed_in_a_migration(place: str) -> None:
-    """Run in a process of its own: it dies after the first statement of the migration."""
-
-    def upgrade(file_format: FileFormat, run: Execute, version: int) -> None:
-        run(file_format.migrations[version - 1].split(";")[0])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    FileFormat.upgrade = upgrade  # type: ignore[assignment,method-assign]
-    migrate(place, next_format())
-
-
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the store is."""
@@ -86,6 +76,28 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "aggregation.db")
     url: str = request.getfixturevalue("postgres")
     return url
+
+
+@pytest.mark.parametrize("place", ["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.slow)], indirect=True)
+def test_the_version_before_the_first_is_refused_with_both_numbers(place: str) -> None:
+    """It had other tables."""
+    own = place if "://" in place else Path(place)
+    tables = "CREATE TABLE queries (digest BLOB PRIMARY KEY)"
+    open_database(own, replace(FORMAT, schema=tables, first=1, restored="")).close()
+    for open_store in (SqlStore, partial(migrate, file_format=FORMAT)):
+        with pytest.raises(BadStore, match=r"has format version 1: this program reads 2, and cannot upgrade from 1$"):
+            open_store(own)
+
+
+def killed_in_a_migration(place: str) -> None:
+    """Run in a process of its own: it dies after the first statement of the migration."""
+
+    def upgrade(file_format: FileFormat, run: Execute, version: int) -> None:
+        run(file_format.migrations[version - file_format.first].split(";")[0])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    FileFormat.upgrade = upgrade  # type: ignore[assignment,method-assign]
+    migrate(place, next_format())
 
 
 @pytest.mark.slow
@@ -100,7 +112,7 @@ def test_a_migration_that_is_killed_half_way_changes_nothing(place: str) -> None
     migrate(place, next_format())
     with contextlib.closing(open_database(opened, next_format())) as database, database.reading() as run:
         assert run("SELECT later FROM queries").fetchall() == [(8,)]
-    with pytest.raises(BadStore, match=r"has format version 2: this program reads 1$"):
+    with pytest.raises(BadStore, match=r"has format version 3: this program reads 2$"):
         SqlStore(opened)
 
 

@@ -147,6 +147,21 @@ def test_the_files_of_an_earlier_moment_are_refused_and_a_crash_is_not() -> None
     own.stop()
 
 
+def test_a_process_that_writes_nothing_for_a_month_serves_on(postgres: str) -> None:
+    with (
+        contextlib.closing(SqlStore(postgres)) as quiet,
+        contextlib.closing(SqlStore(postgres)) as other,
+        quiet.serving(),
+    ):
+        digest = collecting(quiet)
+        with psycopg.connect(postgres) as raw:
+            raw.execute("UPDATE reticent_agg.progress SET seen = seen - INTERVAL '31 days'")
+        quiet.check_claim()
+        with other.serving():
+            quiet.check_claim()
+            assert put(quiet, digest, 0) == [PutResult.COUNTED]
+
+
 def test_a_database_from_before_histories_gets_them(postgres: str) -> None:
     with contextlib.closing(SqlStore(postgres)) as store:
         digest = collecting(store)

@@ -63,7 +63,7 @@ def prepared(path: Path) -> None:
             for number in range(1, PHONES + 1)
         ]
         store.countersign(OLD, CountersignedDeal(bytes(32), bytes(64), phones, 1, [1], b"zero"))
-        store.close_query(OLD, request)
+        store.close_query(OLD, request, 1)
         store.decide(wire.Decision(query=OLD, outcome=wire.BURNT), lambda _: None, milliseconds(START))
 
 

@@ -137,7 +137,7 @@ def test_an_operator_works_on_the_database(
     assert main(["agg", "status", *on]) == 0
     assert "1 of 6 phones" in capsys.readouterr().out
     assert main(["agg", "migrate", *on]) == 0
-    assert capsys.readouterr().out == "the database has version 1\n"
+    assert capsys.readouterr().out == "the database has version 2\n"
     assert main(["agg", "backup", "copy", *on]) == 2
     assert "copy it with pg_dump, and run `reticent agg restored`" in capsys.readouterr().err
     assert main(["agg", "restored", *on]) == 0

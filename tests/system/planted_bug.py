@@ -67,11 +67,13 @@ def put_in_memory(store: SqlStore, batches: Sequence[CohortBatch], now: int) -> 
     return results
 
 
-def write_and_close(store: SqlStore, digest: bytes, make_request: Callable[..., Any]) -> bool:
+def write_and_close(
+    store: SqlStore, digest: bytes, make_request: Callable[..., Any], now: int, **patience: float
+) -> bool:
     """Write what is in memory, and close the query."""
     while waiting:
         honest_put_contributions(store, *waiting.pop(0))
-    return honest_close(store, digest, make_request)
+    return honest_close(store, digest, make_request, now, **patience)
 
 
 def plant(bug: str) -> None:

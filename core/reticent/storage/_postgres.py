@@ -22,11 +22,13 @@ from reticent.storage._postgres_claims import (
     LOCK_SHARED,
     OPENING,
     SERVING,
+    SET_LOCK_TIMEOUT,
     TRY_LOCK_ONCE,
     TRY_LOCK_SHARED,
     SlotClaim,
 )
 from reticent.storage._postgres_connection import (
+    LOCK_TIMEOUT,
     PostgresConnection,
     connect,
     has_password,
@@ -132,6 +134,21 @@ class PostgresDatabase:
         does not wait for shared ones that come later.
         """
         _execute(self._within(), LOCK_SHARED if shared else LOCK_ONCE, self._name_lock(name))
+
+    def try_lock(self, name: bytes, *, patience: float = 0.0) -> bool:
+        """Lock a name as `lock` does, but wait so many seconds at most; False if another transaction has it then."""
+        connection, lock = self._within(), self._name_lock(name)
+        if not patience:
+            (is_locked,) = _execute(connection, TRY_LOCK_ONCE, lock).fetchone() or (False,)
+            return bool(is_locked)
+        try:
+            with _savepoint(connection):
+                _execute(connection, SET_LOCK_TIMEOUT, (round(1000 * patience),))
+                _execute(connection, LOCK_ONCE, lock)
+                _execute(connection, SET_LOCK_TIMEOUT, (round(1000 * LOCK_TIMEOUT),))
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
 
     def try_lock_shared(self, name: bytes) -> bool:
         """Lock a name, shared, as `lock` does, but without waiting; False if another transaction has or wants it."""

@@ -12,11 +12,23 @@ import psycopg
 from reticent.storage._postgres_connection import PostgresConnection, is_usable, named_errors
 from reticent.storage.sql import FileFormat, InUse
 
-__all__ = ["LOCK_ONCE", "LOCK_SHARED", "OPENING", "SERVING", "TRY_LOCK_ONCE", "TRY_LOCK_SHARED", "SlotClaim"]
+__all__ = [
+    "LOCK_ONCE",
+    "LOCK_SHARED",
+    "OPENING",
+    "SERVING",
+    "SET_LOCK_TIMEOUT",
+    "TRY_LOCK_ONCE",
+    "TRY_LOCK_SHARED",
+    "SlotClaim",
+]
 
 OPENING, SERVING, _SLOTS = 0, 1, 2  # the numbers of advisory locks; each slot has one
 TRY_LOCK_ONCE = "SELECT pg_try_advisory_xact_lock(hashtext(?), CAST(? AS int))"
 LOCK_ONCE = "SELECT pg_advisory_xact_lock(hashtext(?), CAST(? AS int))"
+SET_LOCK_TIMEOUT = (
+    "SELECT set_config('lock_timeout', CAST(CAST(? AS int) AS text), true)"  # to the end of a transaction
+)
 LOCK_SHARED = "SELECT pg_advisory_xact_lock_shared(hashtext(?), CAST(? AS int))"
 TRY_LOCK_SHARED = "SELECT pg_try_advisory_xact_lock_shared(hashtext(?), CAST(? AS int))"
 _CLAIM = "SELECT pg_try_advisory_lock(hashtext(%s), CAST(%s AS int))"

@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from reticent.storage.sql import FileFormat, TransactionConflict
 
 __all__ = [
+    "LOCK_TIMEOUT",
     "PostgresConnection",
     "connect",
     "has_password",
@@ -43,8 +44,11 @@ ANSWER_TIMEOUT = 30.0
 PostgreSQL itself ends a statement earlier, with which the connection stays usable. A migration may take any time.
 """
 
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait for another transaction."""
+
 _SETTINGS = (
-    "SET lock_timeout = '10s'",  # to wait for another transaction
+    f"SET lock_timeout = '{LOCK_TIMEOUT:g}s'",
     "SET statement_timeout = '25s'",  # less than ANSWER_TIMEOUT
     "SET idle_in_transaction_session_timeout = '60s'",  # a process that is frozen would hold its locks for ever
     "SET tcp_keepalives_idle = 10",  # of a machine that is gone, the server rolls back the transactions soon

@@ -8,16 +8,18 @@ from reticent.storage.sql import Execute, FileFormat
 
 __all__ = ["History", "add_history"]
 
-_KEPT_DAYS = 30  # for processes that were killed; those that run write now and then
+_KEPT_DAYS = 30  # for processes that were killed; of those that run, `seen` is at most a day old
 _PROGRESS = "CREATE TABLE progress (process TEXT PRIMARY KEY, number INTEGER NOT NULL, seen TIMESTAMPTZ DEFAULT now())"
 _FLAG = "ALTER TABLE file_format ADD COLUMN went_back BOOLEAN NOT NULL DEFAULT FALSE"
 _BEGIN = "INSERT INTO progress (process, number) VALUES (?, 0) ON CONFLICT DO NOTHING"
 _FORGET = f"DELETE FROM progress WHERE seen < now() - INTERVAL '{_KEPT_DAYS} days'"  # noqa: S608  # a constant
-# A transaction without a number of PostgreSQL's has changed nothing, and its COMMIT does not wait for the disk.
+# A transaction without a number of PostgreSQL's has changed nothing, and its COMMIT does not wait for the disk. One a
+# day is counted all the same.
 _ADVANCE = """
 WITH advanced AS (
     UPDATE progress SET number = number + 1, seen = now()
-    WHERE process = ? AND pg_current_xact_id_if_assigned() IS NOT NULL RETURNING number
+    WHERE process = ? AND (pg_current_xact_id_if_assigned() IS NOT NULL OR seen < now() - INTERVAL '1 day')
+    RETURNING number
 )
 SELECT (SELECT number FROM progress WHERE process = ?), (SELECT number FROM advanced), went_back FROM file_format
 """
@@ -32,9 +34,9 @@ def add_history(run: Execute) -> None:
 class History:
     """The transactions of this process.
 
-    Each one that changes anything adds 1 to the process's row. If a later one finds a smaller number there, or no row,
-    the database has lost what it had committed. This is written down, so that no process serves until an operator has
-    dealt with it.
+    Each one that changes anything, and one a day at least, adds 1 to the process's row. If a later one finds a smaller
+    number there, or no row, the database has lost what it had committed. This is written down, so that no process
+    serves until an operator has dealt with it.
 
     Args:
         file_format: Of the schema; it names the command for restored databases.

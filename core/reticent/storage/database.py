@@ -128,6 +128,10 @@ class Database:
     def lock(self, name: bytes, *, shared: bool = False) -> None:
         """Do nothing: a transaction excludes all others."""
 
+    def try_lock(self, name: bytes, *, patience: float = 0.0) -> bool:  # as of PostgreSQL
+        """Do nothing: a transaction excludes all others."""
+        return True
+
     def try_lock_shared(self, name: bytes) -> bool:  # as of PostgreSQL
         """Do nothing: a transaction excludes all others."""
         return True

@@ -175,6 +175,9 @@ class SqlDatabase(Protocol):
         does not wait for shared ones that come later. SQLite has one writer, who needs no locks.
         """
 
+    def try_lock(self, name: bytes, *, patience: float = 0.0) -> bool:
+        """Lock a name as `lock` does, but wait so many seconds at most; False if another transaction has it then."""
+
     def try_lock_shared(self, name: bytes) -> bool:
         """Lock a name, shared, as `lock` does, but without waiting; False if another transaction has or wants it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import logging
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +18,15 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import metrics
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
 from reticent_agg.errors import BadKeyServerReply
-from reticent_agg.store import AggregationStore, EncryptedSum, StoredQuery, StoredRequest, WorkItem
+from reticent_agg.store import (
+    PATIENCE,
+    AggregationStore,
+    EncryptedSum,
+    QueryLocked,
+    StoredQuery,
+    StoredRequest,
+    WorkItem,
+)
 
 __all__ = ["FINAL_REFUSALS", "Closing", "abort"]
 
@@ -55,17 +64,27 @@ class Closing:
     def close_due(self) -> list[str]:
         """Close the queries whose time is over, and those with enough contributions; returns their ids.
 
+        Other processes that have locked queries delay this for a moment only, however many queries these are.
+
         Raises:
-            Exception: At least one query cannot be closed now. All others are closed.
+            QueryLocked: Another process has locked at least one query. All others are closed.
+            Exception: At least one query cannot be closed now, for another reason. All others are closed.
         """
-        closed = []
+        closed: list[str] = []
+        locked: list[bytes] = []
         errors: list[Exception] = []
-        for digest in self._store.due(milliseconds(self._now())):
+        now = milliseconds(self._now())
+        for digest in self._store.due(now):
             try:
                 announced = self._queries.announced(digest)
                 with metrics.CLOSE_SECONDS.time():
-                    is_closed = self._store.close_query(digest, partial(self._request, announced))
-            except Exception as error:  # noqa: BLE001  # such as a query that another process has locked; raised below
+                    patience = 0.0 if locked else PATIENCE
+                    request = partial(self._request, announced)
+                    is_closed = self._store.close_query(digest, request, now, patience=patience)
+            except QueryLocked:
+                locked.append(digest)
+                continue
+            except Exception as error:  # noqa: BLE001  # raised below
                 errors.append(error)
                 continue
             if is_closed:
@@ -73,6 +92,9 @@ class Closing:
                 closed.append(announced.query.id)
         if errors:
             raise errors[0]
+        if locked:
+            names = ", ".join(self._queries.announced(digest).query.id for digest in locked)
+            raise QueryLocked(errno.EBUSY, "another process has locked", names)
         return closed
 
     def next_due(self) -> dt.datetime | None:

@@ -22,6 +22,7 @@ from reticent_agg.store import (
     WorkItem,
 )
 from tests.agg.store_conformance.values import (
+    CLOSES,
     DEADLINE,
     PHONES,
     Broken,
@@ -70,7 +71,7 @@ def check_a_close_that_fails_leaves_the_query_collecting(open_store: Opener) -> 
             return request_of(digest, cohort)
 
         with pytest.raises(Broken):
-            store.close_query(digest, fail_at_the_second)
+            store.close_query(digest, fail_at_the_second, CLOSES)
         assert known(store.query(digest)).phase == wire.COLLECTING
         assert store.to_decide() == []
         assert put(store, digest, 4) == [PutResult.COUNTED]

@@ -14,6 +14,7 @@ from reticent_agg.store import (
     WorkItem,
 )
 from tests.agg.store_conformance.values import (
+    CLOSES,
     PHONES,
     ROUNDS,
     Opener,
@@ -111,6 +112,27 @@ def check_a_lost_query_may_still_be_decided(open_store: Opener) -> None:
         assert str(known(store.query(digest)).refused).startswith("KEY_RETIRED")
         store.decide(decision_of(digest), accept, 5)
         assert (known(store.query(digest)).phase, known(store.query(digest)).refused) == (wire.DECIDED, None)
+
+
+def check_a_lost_query_is_pruned_by_its_end_and_asked_for_no_more(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        lost, closing = collecting(store, "lost", cohorts=2), collecting(store, "closing")
+        for digest in (lost, closing):
+            put(store, digest, 0)
+            closed(store, digest)
+        store.decide(decision_of(lost), accept, CLOSES)
+        store.lose(lost, Refused(Refusal.KEY_RETIRED))
+        assert store.prune(CLOSES, 100) is None
+        assert [item.query for item in store.to_decide()] == [lost, closing]
+        assert store.prune(CLOSES + 1, 1) == []  # others follow
+        assert known(store.query(lost)).pruned
+        assert [item.query for item in store.to_decide()] == [closing]
+        assert store.claim(WorkItem(lost, 1), lease()) is None
+        assert store.prune(CLOSES + 1, 100) == ["lost"]
+        assert (store.dealt(lost, [phone(0)]), receipted(store, lost)) == ({}, [])
+        assert store.prune(CLOSES + 1, 100) is None
+        assert str(known(store.query(lost)).refused).startswith("KEY_RETIRED")
+        assert receipted(store, closing) == [0]
 
 
 def check_pruning_deletes_phones_and_keeps_decisions(open_store: Opener) -> None:

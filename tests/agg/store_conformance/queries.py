@@ -131,7 +131,7 @@ def check_a_query_is_due_when_each_cohort_has_enough(open_store: Opener) -> None
         assert store.due(0) == [digest]
         closed(store, digest)
         assert store.due(CLOSES) == []
-        assert not store.close_query(digest, partial(request_of, digest))
+        assert not store.close_query(digest, partial(request_of, digest), CLOSES)
 
 
 def check_receipts_come_in_pages_by_their_phones(open_store: Opener) -> None:

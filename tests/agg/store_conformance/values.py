@@ -91,7 +91,7 @@ def request_of(digest: bytes, cohort: EncryptedSum) -> wire.DecideHead:
 
 
 def closed(store: AggregationStore, digest: bytes) -> None:
-    assert store.close_query(digest, partial(request_of, digest))
+    assert store.close_query(digest, partial(request_of, digest), CLOSES)
 
 
 def lease(owner: str = "one", now: int = 0, length: int = 100) -> Lease:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -167,6 +168,25 @@ class TestTransactions:
             with pytest.raises(OSError, match="lock timeout") as caught:
                 change()
             assert caught.value.errno == errno.EBUSY
+
+
+@pytest.mark.slow
+def test_an_attempt_at_a_lock_ends_in_time_and_leaves_its_transaction_usable(postgres: str) -> None:
+    with opened(postgres) as holder, opened(postgres) as database:
+        with holder.transaction():
+            assert holder.try_lock_shared(b"a")
+            with database.transaction() as run:
+                started = time.monotonic()
+                assert not database.try_lock(b"a")
+                assert not database.try_lock(b"a", patience=0.1)
+                assert time.monotonic() - started < 5
+                assert database.try_lock(b"b", patience=0.1)
+                assert run("SELECT current_setting('lock_timeout')").fetchone() == ("10s",)
+                run("INSERT INTO notes (text) VALUES ('after')")
+                assert not holder.try_lock_shared(b"b")
+        with database.transaction():
+            assert database.try_lock(b"a")
+        assert texts(database) == ["after"]
 
 
 @pytest.mark.slow
