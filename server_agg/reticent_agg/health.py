@@ -1,4 +1,4 @@
-"""What a process makes sure of now and then: that it may still serve from its store, and that its clock is right."""
+"""Checks that a process repeats while it serves: of its right to serve from its store, and of its clock."""
 
 from __future__ import annotations
 
