@@ -16,6 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,10 +37,11 @@ from reticent.v1.counting_pb2_grpc import CollectingStub
 from reticent_sim.engine import ANALYST, RETICENT, ServerPair, launched
 from reticent_sim.engine.addresses import free_address
 from reticent_sim.engine.endpoint import Endpoint
+from reticent_sim.engine.errors import LaunchError
 from reticent_sim.engine.process import ServerProcess
 from tests.postgres import Server, new_server, programs
 
-__all__ = ["Soak", "SoakResult", "failures", "mistakes", "soak"]
+__all__ = ["Soak", "SoakResult", "failures", "mistakes", "sampled", "soak"]
 
 SAMPLE_EVERY = 2.0  # seconds
 WARM_UP = 20.0  # seconds of a process before its memory counts
@@ -140,7 +142,7 @@ def soak(plan: Soak, folder: Path) -> SoakResult:
         loads = _loads(servers, Work(addresses, authority, key, phones, queries, plan.rate), plan)
         begun = time.monotonic()
         aggregation = [servers.aggregation, *(other.process for other in others)]
-        with _sampled([servers.keys, *aggregation]) as memory:
+        with sampled([servers.keys, *aggregation]) as memory:
             for load in loads:
                 stack.callback(load.kill)
                 load.start()
@@ -233,7 +235,7 @@ def _kill(processes: Sequence[ServerProcess], postgres: Server | None, plan: Soa
 
 
 @contextlib.contextmanager
-def _sampled(processes: Sequence[ServerProcess]) -> Iterator[dict[str, list[tuple[float, float]]]]:
+def sampled(processes: Sequence[ServerProcess]) -> Iterator[dict[str, list[tuple[float, float]]]]:
     """Samples of the memory of the servers meanwhile, without the first seconds of each process."""
     samples: dict[str, list[tuple[float, float]]] = defaultdict(list)
     first_seen: dict[int, float] = {}
@@ -244,18 +246,18 @@ def _sampled(processes: Sequence[ServerProcess]) -> Iterator[dict[str, list[tupl
         while not over.wait(SAMPLE_EVERY):
             for process in processes:
                 now = time.monotonic()
-                with contextlib.suppress(OSError, LookupError, RuntimeError):  # it was killed meanwhile
+                with contextlib.suppress(OSError, LaunchError):  # it was killed meanwhile
                     size = process.memory() / 1e6
                     if now - first_seen.setdefault(process.pid, now) >= WARM_UP:
                         samples[process.name].append((now - begun, size))
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        over.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        sampling = pool.submit(sample)
+        try:
+            yield samples
+        finally:
+            over.set()
+        sampling.result()
 
 
 def mistakes(

@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import soak as module
 from benchmarks.load import LoadResult, OpenQuery, value_of
 from benchmarks.phones import exact_query
-from benchmarks.soak import GROWTH, Soak, SoakResult, failures, mistakes, soak
+from benchmarks.soak import GROWTH, Soak, SoakResult, failures, mistakes, sampled, soak
 from reticent.protocol import SigningKey, statements
 from reticent.v1 import counting_pb2 as wire
+from reticent_sim.engine import ServerPair
+from tests.parties.waiting import block_until
 
 PHONES = 30
 IDENTITY = SigningKey(bytes(32))
@@ -28,6 +31,22 @@ def test_a_minute_of_contributions_and_kills_counts_each_contribution_once(tmp_p
     assert result.quantile(0.5) < 1.0
     assert result.lasting == ["keys", "aggregation"]
     assert all(result.growth(server) < GROWTH for server in result.lasting)
+
+
+@pytest.mark.slow
+def test_the_memory_of_servers_is_sampled_while_another_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAMPLE_EVERY", 0.01)
+    monkeypatch.setattr(module, "WARM_UP", 0.0)
+    with ServerPair(tmp_path) as servers, sampled([servers.aggregation, servers.keys]) as samples:
+        servers.keys.start()  # the other one never runs
+        block_until(lambda: len(samples["keys"]) >= 3)
+        servers.keys.kill()
+        seen = len(samples["keys"])
+        servers.keys.start()
+        block_until(lambda: len(samples["keys"]) >= seen + 3)
+    assert set(samples) == {"keys"}
 
 
 QUERY = OpenQuery(exact_query("query 0", "00" * 32, PHONES, closes_after=60), bytes(32))
