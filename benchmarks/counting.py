@@ -27,6 +27,7 @@ from benchmarks.databases import DURABLE
 from benchmarks.measure import Row, memory, table
 from benchmarks.server_process import Inspect, requests, server
 from reticent.clock import SystemClock
+from reticent.console.process import collect_garbage_rarely
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import SigningKey, plaintext_count, statements
@@ -272,6 +273,7 @@ def _server(store: SqlStore) -> AggregationServer:
 
 def serve() -> None:
     """Run in the server's process."""
+    collect_garbage_rarely()  # as a server's command does
     asyncio.run(_serve(Path(sys.argv[1])))
 
 

@@ -42,7 +42,7 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path, mo
                 patch.setattr("reticent_agg.driver.CALLER_TIMEOUT", 0.2)
                 for number in range(2):
                     await phones.Contribute(Phone(number).contribution(query))
-                assert len(aggregation.requests(net.server)) == 1
+                await until(lambda: len(aggregation.requests(net.server)) == 1)
                 await until(lambda: net.service._driver.is_key_server_unavailable)
             status = await analyst.Status(wanted)
             assert (status.phase, status.key_server_unavailable) == (wire.CLOSING, True)

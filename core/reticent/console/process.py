@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import getpass
 import os
 import resource
@@ -17,13 +18,24 @@ from typing import Any
 
 from reticent.console.logs import change_level
 
-__all__ = ["forbid_core_dumps", "handle_signals", "open_many_files", "passphrase", "print_line", "run"]
+__all__ = [
+    "collect_garbage_rarely",
+    "forbid_core_dumps",
+    "handle_signals",
+    "open_many_files",
+    "passphrase",
+    "print_line",
+    "run",
+]
 
 _MAX_BYTES = 4096
 """Bytes of the longest passphrase."""
 
 _FILES = 65536
 """Open files, and so connections, that a server requests from the system."""
+
+_NEW_OBJECTS = 50_000
+"""Objects that may be made before Python looks for garbage among them: some hundred calls in flight make 10,000."""
 
 _PR_SET_DUMPABLE = 4
 """Of Linux's prctl."""
@@ -45,6 +57,7 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     has it log in more detail, SIGUSR2 in less.
     """
     open_many_files()
+    collect_garbage_rarely()
     asyncio.run(_run_until_signal(main))
 
 
@@ -73,6 +86,15 @@ def open_many_files() -> None:
     if wanted > soft:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def collect_garbage_rarely() -> None:
+    """Have Python search for cyclic garbage less often, and never among the objects that there are now.
+
+    Its own settings cost a server a tenth of its time: they find the objects of the calls in flight, over and over.
+    """
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS, 20, 20)
 
 
 def forbid_core_dumps() -> None:

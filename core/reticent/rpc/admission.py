@@ -66,7 +66,7 @@ class Caller:
 
     Args:
         address: Of its machine.
-        name: The common name of its certificate; None without one.
+        name: The common name of its certificate; None without one, and where everybody may call.
     """
 
     address: str
@@ -141,7 +141,7 @@ class Admission:
         Raises:
             Refused: The caller may not call now, or not at all.
         """
-        caller = Caller(peer.address, _name(context))
+        caller = Caller(peer.address, None if self.names is None else _name(context))
         if self.names is not None and not any(_has_role(caller.name, role) for role in self.names):
             raise Refused(Refusal.NOT_PERMITTED)
         wait = self._rates.take(peer.network, asyncio.get_running_loop().time())

@@ -284,3 +284,32 @@ def test_a_signal_changes_the_detail_of_the_logs(signals: list[str], levels: lis
         rest = process.stderr.read().splitlines()
         process.wait(timeout=20)
     assert [line.split()[1] for line in rest] == written
+
+
+GARBAGE = """
+    import gc, weakref
+    from reticent.console.process import run
+
+    class Node:
+        pass
+
+    async def main(stop):
+        examined = len(gc.get_objects())
+        node = Node()
+        node.itself = node
+        left = weakref.ref(node)
+        del node
+        kept = []
+        while left() is not None and len(kept) < 1_000_000:
+            kept.append([])
+        print(gc.get_freeze_count() > 10 * examined, len(kept))
+
+    run(main)
+"""
+
+
+def test_a_server_seldom_looks_for_garbage_and_finds_it() -> None:
+    with start(GARBAGE) as process:
+        printed, errors = process.communicate(timeout=60)
+    assert (printed.split()[0], errors) == ("True", "")
+    assert 10_000 < int(printed.split()[1]) <= 100_000
