@@ -24,9 +24,9 @@ DEFAULT = (
     "off_policy",
     "rates",
 )
-LONG = ("learning", "many_phones", "simulation", "prio3", "unit_costs")
+LONG = ("learning", "many_phones", "optimal", "simulation", "prio3", "unit_costs")
 """These take minutes or a network: they run only if they are named."""
-WITH_TRACES = ("utility", "learning")
+WITH_TRACES = ("utility", "learning", "optimal")
 
 DESCRIPTION = "Measure Reticent beside published algorithms and other programs, on this machine."
 TABLES = (
@@ -56,8 +56,8 @@ def main() -> None:
         metavar="FILE",
         type=Path,
         default=os.environ.get("RETICENT_TRACES"),
-        help="real people for utility and learning: a gzipped CSV of half hours with the columns user, day, slot and "
-        "place (default: RETICENT_TRACES, else simulated people)",
+        help="real people for utility, learning and optimal: a gzipped CSV of half hours with the columns user, day, "
+        "slot and place (default: RETICENT_TRACES, else simulated people)",
     )
     options = parser.parse_args()
     traces = None if options.traces is None else Path(options.traces)

@@ -53,17 +53,30 @@ def from_traces(path: Path, horizon: int, top: int) -> dict[str, MarkovChain]:
     A step's context is its most frequent place, if that is one of the user's `top` places, or "other"; a step without
     readings is a gap.
     """
-    slots: dict[str, dict[int, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            slots[row["user"]][int(row["day"])][int(row["slot"])] = row["place"]
     chains: dict[str, MarkovChain] = {}
-    for user, days in slots.items():
+    for user, days in _slots(path).items():
         full = [day for _, day in sorted(days.items()) if len(day) >= MIN_SLOTS]
         training = full[: len(full) // 2]
         if len(training) >= MIN_DAYS:
             chains[user] = MarkovChain.fit(_labelled(training, horizon, top))
     return chains
+
+
+def all_days(path: Path, horizon: int, top: int) -> dict[str, MarkovChain]:
+    """The same, trained on all days of every user, however few readings they have."""
+    users = _slots(path).items()
+    return {
+        user: MarkovChain.fit(_labelled([day for _, day in sorted(days.items())], horizon, top)) for user, days in users
+    }
+
+
+def _slots(path: Path) -> dict[str, dict[int, dict[int, str]]]:
+    """The place in each slot of each day of each user."""
+    slots: dict[str, dict[int, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            slots[row["user"]][int(row["day"])][int(row["slot"])] = row["place"]
+    return slots
 
 
 def _labelled(days: list[dict[int, str]], horizon: int, top: int) -> list[list[str | None]]:

@@ -43,7 +43,7 @@ BOUND_SECONDS = 5.0
 
 SLOW = 10.0  # seconds: a search without a limit that takes longer is worth a note
 SHOWN = 10  # contexts
-CLOSE = 0.0005  # of the bound: a policy that is nearer is said to reach it
+CLOSE = 1e-6  # releases: a policy that is nearer to the bound reaches it
 
 if TYPE_CHECKING:
     CheckName = str
@@ -67,6 +67,7 @@ def make_policy(
     grid: int | None = None,
     effort: int | None = None,
     time_limit: float | None = None,
+    gap: float | None = None,
     against: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,6 +87,8 @@ def make_policy(
         grid: The number of parts into which probabilistic divides a probability.
         effort: The number of rounds that a check searches.
         time_limit: The number of seconds after which a search stops.
+        gap: The part of the most possible releases that optimal may miss, such as 0.02. It stops as soon as it misses
+            no more. Ctrl-C stops it too, and keeps the best policy so far.
         against: The chains that adversaries may know for certain, in place of the user's own.
         as_json: Print JSON.
     """
@@ -97,6 +100,7 @@ def make_policy(
         "grid": grid,
         "effort": effort,
         "time_limit": time_limit,
+        "gap": gap,
         "against": against,
     }
     options = {name: value for name, value in options.items() if value is not None}
@@ -108,6 +112,10 @@ def make_policy(
     worth = read_weights(weights)
     begin = time.monotonic()
     with busy(f"Computing the {check} policy") as show:
+        if CHECKS[check].reports:
+            options["progress"] = lambda value, most: show(
+                f"Computing the {check} policy: {percent(1 - value / most if most else 0.0)} from the most possible"
+            )
         found = CHECKS[check].compute(user, sensitive=states, weights=worth, **options)
         found.save(output)
         taken = time.monotonic() - begin
@@ -179,8 +187,8 @@ def policy_ceiling(policy: Policy, delta: float | None = None, seconds: float = 
 
 
 def reaches_ceiling(policy: Policy) -> bool:
-    """Whether no private policy releases notably more than this one."""
-    return policy.ceiling is not None and policy.ceiling - policy.utility <= CLOSE * policy.ceiling
+    """Whether no private policy releases more than this one, up to rounding in the solver."""
+    return policy.ceiling is not None and policy.ceiling - policy.utility <= CLOSE
 
 
 def _facts(found: Policy) -> dict[str, Any]:
@@ -191,6 +199,7 @@ def _facts(found: Policy) -> dict[str, Any]:
         "readings": found.readings,
         "utility": found.utility,
         "ceiling": found.ceiling,
+        "gap": found.gap,
         "complete": found.complete,
         "contexts": [
             {"context": label, "weight": found.weights[label], "expected": often, "released": seen}
@@ -233,7 +242,9 @@ def _ceiling_text(found: Policy, most: float, how: str) -> str:
         return f"No private policy releases more{how}."
     text = f"No private policy releases more than {math.ceil(100 * most) / 100:.2f}{how}"
     return (
-        f"{text}." if found.check == LONGER else f"{text}: --check {LONGER} may add up to {most - found.utility:.2f}."
+        f"{text}: the gap is {percent(found.gap or 0.0)}."
+        if found.check == LONGER
+        else f"{text}: --check {LONGER} may add up to {most - found.utility:.2f}."
     )
 
 

@@ -32,6 +32,10 @@ class Deadline:
         self.expired |= over
         return over
 
+    def stop(self) -> None:
+        """Let the deadline pass now."""
+        self._end = -math.inf
+
     def left(self) -> float:
         """The seconds that are left, infinite without a limit."""
         return self._end - self._clock()

@@ -152,13 +152,23 @@ class Policy(ABC):
 
     @property
     def complete(self) -> bool:
-        """False if a time limit or a failing solver cut the search short. The policy is private in any case."""
+        """False if a time limit cut the search short or, of the check `optimal`, if its ceiling is further than 1e-6.
+
+        The policy is private in any case.
+        """
         return self.provenance.complete
 
     @property
     def ceiling(self) -> float | None:
         """An upper bound on the utility of any private policy, if one was computed."""
         return self.provenance.ceiling
+
+    @property
+    def gap(self) -> float | None:
+        """The part of the ceiling that the policy may miss, if a ceiling was computed; 0 if no policy is better."""
+        if self.ceiling is None:
+            return None
+        return max(self.ceiling - self.utility, 0.0) / self.ceiling if self.ceiling > 0 else 0.0
 
     def index(self, label: str) -> int:
         """The index of a label."""

@@ -281,7 +281,6 @@ def test_missed_is_not_suppressed() -> None:
     ("mask", "check", "name"),
     [
         (Heedless, optimal, "four steps"),
-        (Heedless, optimal, "sticky"),
         (Forgetful, probabilistic, "two tosses"),
         (Forgetful, optimal, "sticky"),
         (Late, probabilistic, "two tosses"),

@@ -51,8 +51,13 @@ class Check:
 
     @property
     def options(self) -> frozenset[str]:
-        """The names of the arguments that the check takes besides the chain and the sensitive contexts."""
-        return frozenset(inspect.signature(self.compute).parameters) - {"chain", "sensitive"}
+        """The names of the options that a user can choose."""
+        return frozenset(inspect.signature(self.compute).parameters) - {"chain", "sensitive", "progress"}
+
+    @property
+    def reports(self) -> bool:
+        """Whether the check takes a function `progress`, to call with the utility and the ceiling so far."""
+        return "progress" in inspect.signature(self.compute).parameters
 
     def policy(self, chain: MarkovChain, sensitive: Sensitive, delta: float, **options: Any) -> Policy:
         """The check's policy; a check that is not private ignores delta."""

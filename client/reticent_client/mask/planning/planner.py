@@ -1,18 +1,16 @@
 """The optimal check: the best release-or-suppress policy, and an upper bound on all of them.
 
 After a release (t1, i) a policy loses nothing by forgetting what came before. Inside the window only the step, the
-context and the set of sensitive states passed since matter. That is one linear program for each (t1, i), backwards in
+context and the set of capped states passed since matter. That is one linear program for each (t1, i), backwards in
 time.
 
-Few sensitive states matter in a window. A program that tracks only some of them is a relaxation: its value is an upper
-bound, and when its solution happens to keep all other bounds too, it is the optimum. So states are added until it
-does. If that makes too many states, the window is cut: everything after the cut is suppressed, which is private. The
-same program without the cost of the cut gives the upper bound.
+The windows are swept several times. Each sweep follows more histories, in the windows where the distance between the
+value and the bound matters. So the search can be stopped at any time.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,29 +19,21 @@ from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.adaptation import nodes_of_table, plan_windows
 from reticent_client.mask.planning.automata import Nodes
-from reticent_client.mask.planning.programs import Flow, Program
-from reticent_client.mask.planning.unfolding import Solution, State
+from reticent_client.mask.planning.refinement import Refinement
+from reticent_client.mask.planning.solutions import Solution
 from reticent_client.mask.planning.windows import Table, Window
-from reticent_client.mask.policy import SILENT, START
+from reticent_client.mask.policy import START
 from reticent_client.mask.problem import Problem
 
-BUDGET = 1_000_000  # entries in the matrices of all programs, before they are kept small, times the effort
-MIN_ENTRIES, MAX_ENTRIES = (
-    40_000,
-    300_000,
-)  # entries that one program may always have, and never more than, times the effort
-SHARE = 4  # one program takes no more than this part of what is left
-SILENCES = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # shares given up where rounding would break a bound
-FAINTEST = (
-    0.0,
-    1e-8,
-    1e-6,
-    1e-5,
-    1e-4,
-)  # how likely a context must be to be released, where that is what a solver stumbles on
-CRUMBS = (0.0, 1e-12)  # shares of a state that may be left away as rounding
-CLOSE = 1e-7  # values this close are the same to the solver
-SHORT = 1e-6  # a policy further below its bound than this is not called complete, if nothing was cut
+State = tuple[int, int]  # a step and a context
+
+SHORT = 1e-6  # a policy whose bound is further than this is not called complete
+BUDGET = 3_000_000  # entries of the programs that are solved, times the effort
+SWEEPS = 40
+PART = 0.1  # a window is refined if its gap matters at least this much, compared with the one whose gap matters most
+
+Progress = Callable[[float, float], None]
+"""Called with the value and the ceiling so far."""
 
 
 @dataclass
@@ -60,188 +50,114 @@ class OptimalResult:
         found = self.best.get((start, index))
         if found is None:
             return [], []
-        return _nodes_of_solution(found) if isinstance(found, Solution) else nodes_of_table(found)
+        return found.nodes() if isinstance(found, Solution) else nodes_of_table(found)
 
 
 class Planner:
-    """Solves the windows of a problem from the last step to the start."""
+    """Solves the windows of a problem, from the last step to the start."""
 
-    def __init__(self, problem: Problem, vector: Floats, effort: int, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        vector: Floats,
+        effort: int,
+        deadline: Deadline,
+        *,
+        gap: float = 0.0,
+        progress: Progress | None = None,
+    ) -> None:
         chain = problem.chain
         self.problem = problem
         self.effort = effort
         self.deadline = deadline
-        self.worth = np.tile(problem.weights, (chain.horizon, 1))  # of the releases of the policy so far
-        self.most = self.worth.copy()  # of the releases of any policy
-        self.after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
-        self.spent = 0  # entries of the programs so far
-        self.in_trouble = False  # whether the solver gave up on a program
-        self.cut = False  # whether a program was kept smaller than the day
+        self.gap = gap
+        self._progress = progress
+        self._worth = np.tile(problem.weights, (chain.horizon, 1))  # of the releases of the policy so far
+        self._most = self._worth.copy()  # of the releases of any policy
+        self._after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
+        self._spent = 0
+        self._known: dict[State, Refinement] = {}
+        self._matters: dict[State, float] = {}  # of each window, how much its own gap may matter in a day
         self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
 
     def run(self) -> OptimalResult:
-        """Solve every window."""
+        """Sweep over the windows until the gap is closed, or all that the effort allows was tried.
+
+        An interrupt (ctrl-C) ends the search; what was found until then is kept.
+        """
+        result = self._sweep(np.inf)
+        try:
+            for _ in range(SWEEPS if self.effort > 0 else 0):
+                if self._progress is not None:
+                    self._progress(result.value, result.ceiling)
+                missing = result.ceiling - result.value
+                if missing <= max(SHORT, self.gap * result.ceiling) or self._is_over():
+                    break
+                weights = list(self._matters.values())
+                least = PART * max(weights) if self._spent else 0.0
+                result = self._sweep(least)
+        except KeyboardInterrupt:
+            self.deadline.stop()
+            result = self._sweep(np.inf)
+        return result
+
+    def _is_over(self) -> bool:
+        return self._spent >= BUDGET * self.effort or self.deadline.passed()
+
+    def _sweep(self, least: float) -> OptimalResult:
+        """Go through all windows, and refine those whose own gap matters at least this much."""
         problem, chain = self.problem, self.problem.chain
         best: dict[State, Table | Solution] = {}
+        bounds: dict[State, float] = {}
         value = bound = 0.0
         for start in range(chain.horizon - 2, START - 1, -1):
-            if start == START:
-                indices = [0]
-            else:
-                indices = [int(i) for i in np.flatnonzero(problem.releasable[start])]
-                gain = np.where(problem.releasable[start + 1], self.most[start + 1], 0.0)
-                self.after[start] = chain.transitions[start] @ np.maximum(gain, self.after[start + 1])
+            indices = [0] if start == START else [int(i) for i in np.flatnonzero(problem.releasable[start])]
+            if start != START:
+                gain = np.where(problem.releasable[start + 1], self._most[start + 1], 0.0)
+                self._after[start] = chain.transitions[start] @ np.maximum(gain, self._after[start + 1])
             for i in indices:
-                best[start, i], value, bound = self._window(start, i)
+                window = Window(problem, start, i, self._worth)
+                if self._matters.get((start, i), 0.0) >= least and not self._is_over():
+                    self._spent += self._known[start, i].refine(self._worth, self._most, self.deadline)
+                best[start, i], value, bound = self._window(window)
+                bounds[start, i] = bound - value
                 if start != START:
-                    self.worth[start, i] += value
-                    self.most[start, i] += bound
-        short = bound - value > SHORT and not self.cut
-        complete = not (self.deadline.expired or self.in_trouble or short)
-        return OptimalResult(best, value, max(bound, value), complete)
+                    self._worth[start, i] = problem.weights[i] + value
+                    self._most[start, i] = problem.weights[i] + bound
+        self._weigh(best, bounds)
+        return OptimalResult(best, value, bound, bound - value <= SHORT)
 
-    def _window(self, start: int, i: int) -> tuple[Table | Solution, float, float]:
-        """The best of a window, its value, and an upper bound on what any policy can make of it."""
-        window = Window(self.problem, start, i, self.worth)
-        table = self._fallback.tables[start, i]
-        value = window.value(table)
-        found: Table | Solution = table
-        solution, bound = self._solve(window)
-        if solution is not None and solution.value > value:
-            found, value = solution, solution.value
-        return found, value, max(bound, value)
+    def _window(self, window: Window) -> tuple[Table | Solution, float, float]:
+        """The best of a window so far, its value, and an upper bound on what any policy can make of it."""
+        key = window.start, window.index
+        table = self._fallback.tables[key]
+        plain = window.value(table)
+        known = self._known.setdefault(key, Refinement(window))
+        value = max(plain, known.value(self._worth))
+        bound = max(min(self._unprotected(window), known.bound(self._most)), value)
+        best = known.best
+        return table if best is None or best.value(self._worth) < plain else best, value, bound
 
-    def _solve(self, window: Window) -> tuple[Solution | None, float]:
-        """The window's optimum, or the best below it that the limits allow, and the bound on both."""
-        bound = self._unprotected(window)
-        if self.deadline.passed():
-            return None, bound
-        program = Program(window, [], window.length * self.problem.chain.size**2)
-        solution = program.evaluate(program.greedy(self.worth))
-        tracked: set[State] = set()
-        while not solution.private:
-            new = {state for state in solution.broken if state not in tracked}
-            if not new or self.effort == 0 or self.deadline.passed():
-                self.cut |= self.effort == 0
-                return None, bound
-            tracked |= new
-            program = Program(window, sorted(tracked), self._limit())
-            self.spent += program.entries
-            self.cut |= not program.whole
-            attempt = self._attempt(program)
-            if attempt is None:
-                return None, min(bound, self._bound(program))
-            solution, promised = attempt
-            if solution.private:
-                bound = min(bound, self._bound(program, promised))
-        return solution, bound
-
-    def _limit(self) -> int:
-        """The largest size of the next program: early ones must leave something for those that begin the day."""
-        left = (BUDGET * self.effort - self.spent) // SHARE
-        return min(max(left, MIN_ENTRIES * self.effort), MAX_ENTRIES * self.effort)
+    def _weigh(self, best: dict[State, Table | Solution], gaps: dict[State, float]) -> None:
+        """Find how much the gap of each window, without those of the windows after it, matters in a day."""
+        chain = self.problem.chain
+        begins = np.zeros((chain.horizon, chain.size))  # how often each window begins under the policy so far
+        hoped = begins.copy()  # and under a policy that reaches the bounds
+        missing = self._most - self._worth
+        for key in sorted(best):
+            found, window = best[key], Window(self.problem, *key, self._worth)
+            released = found.released if isinstance(found, Solution) else window.released(found)
+            for_bound = self._known[key].hoped
+            if for_bound is None:
+                for_bound = released
+            often, often_hoped = (1.0, 1.0) if window.start == START else (begins[key], hoped[key])
+            begins += often * released
+            hoped += often_hoped * for_bound
+            own = max(gaps[key] - float((for_bound * missing).sum()), 0.0)
+            self._matters[key] = max(often, often_hoped) * own
 
     def _unprotected(self, window: Window) -> float:
         """An upper bound for every policy in the window: none exceeds it even if nothing has to be protected."""
         first = window.first
-        gain = np.where(self.problem.releasable[first], self.most[first], 0.0)
-        return float(window.opening(self.problem.chain) @ np.maximum(gain, self.after[first]))
-
-    def _attempt(self, program: Program) -> tuple[Solution, float] | None:
-        """The program's solution, evaluated exactly, and the value that the solver promised; None when it gives up."""
-        promised, best = -np.inf, None
-        for least in FAINTEST:
-            tried = program if least == 0 else program.without_faint_releases(least)
-            result = tried.solve(self.worth, None, self.deadline.left())
-            if result is None:
-                break
-            promised = max(promised, result[1])
-            solution = self._made_private(tried, *result)
-            if solution is not None and not solution.private:
-                return solution, promised  # states are missing
-            if solution is not None and (best is None or solution.value > best.value):
-                best = solution
-            if best is not None and best.value > promised - SHORT:
-                break
-        self.in_trouble |= best is None
-        return None if best is None else (best, promised)
-
-    def _made_private(self, program: Program, flows: list[Flow], promised: float) -> Solution | None:
-        """The best private solution near the solver's; one that breaks the bounds of untracked states, if it does."""
-        known = set(program.tracked)
-        best: Solution | None = None
-        for silence, crumb in itertools.product(SILENCES, CRUMBS):
-            solution = program.evaluate(program.suppressions(flows, silence, crumb))
-            if set(solution.broken) - known:
-                return solution
-            if solution.private and (best is None or solution.value > best.value):
-                best = solution
-                if best.value > promised - CLOSE:
-                    break
-        return best
-
-    def _bound(self, program: Program, promised: float | None = None) -> float:
-        """An upper bound for every policy in the program's window.
-
-        The value that the program promised will do where later releases cannot be worth more than they are.
-        """
-        later = slice(program.window.first, None)
-        missing = float((self.most - self.worth)[later].max(initial=0.0))
-        if promised is not None and program.whole and missing < CLOSE:
-            return promised + missing
-        after = None if program.whole else self.after
-        result = program.solve(self.most, after, self.deadline.left())
-        return np.inf if result is None else result[1]
-
-
-def _nodes_of_solution(solution: Solution) -> Nodes:
-    """One node for each step and set of tracked states passed before it, where anything may still be released."""
-    levels = solution.levels
-    size = len(levels[0].marks)
-    places = [
-        {(int(x), int(h)): k for k, (x, h) in enumerate(zip(level.contexts, level.passed, strict=True))}
-        for level in levels
-    ]
-    rows: list[Floats] = []
-    onward: list[list[int]] = []
-    numbers: dict[tuple[int, int], int] = {}
-
-    def row_of(depth: int, passed: int) -> tuple[Floats, list[int]]:
-        """The suppressions of a node, and the set with which each suppressed context goes on (-1 for none).
-
-        A context that cannot come there may come all the same; it adds nothing to the set.
-        """
-        row, sets = np.ones(size), [-1] * size
-        for x in range(size):
-            mark = int(levels[depth].marks[x])
-            k = places[depth].get((x, passed | mark))
-            if k is not None:
-                row[x] = solution.suppression[depth][k]
-                sets[x] = passed | mark if row[x] > 0 else -1
-            elif not mark:
-                sets[x] = passed
-        return row, sets
-
-    def number_of(depth: int, passed: int) -> int:
-        """The node's number; SILENT where nothing is released from it on."""
-        if depth == len(levels):
-            return SILENT
-        known = numbers.get((depth, passed))
-        if known is not None:
-            return known
-        row, sets = row_of(depth, passed)
-        place = len(rows)
-        rows.append(row)
-        onward.append([])
-        leads = [SILENT if after == -1 else number_of(depth + 1, after) for after in sets]
-        if (row == 1).all() and all(lead == SILENT for lead in leads):
-            rows.pop()
-            onward.pop()
-            place = SILENT
-        else:
-            onward[place] = leads
-        numbers[depth, passed] = place
-        return place
-
-    number_of(0, 0)
-    return rows, onward
+        gain = np.where(self.problem.releasable[first], self._most[first], 0.0)
+        return float(window.opening(self.problem.chain) @ np.maximum(gain, self._after[first]))

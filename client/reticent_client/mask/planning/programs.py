@@ -1,216 +1,200 @@
-"""One window's linear program: how much of each state to suppress, so that no next release reveals too much.
+"""One window's linear programs: how much to suppress of each history, so that no next release reveals too much.
 
-Suppressed and released mass flow linearly through the window's states. Privacy is one condition on each next release
-(t2, j), and on reaching the end suppressed: of the arriving mass, at most the cap of each sensitive state in between
-passed through that state.
+Suppressed and released mass flow linearly through the window's histories. Privacy is one bound for each capped state on
+each next release (t2, j), and on reaching the end suppressed: at most the cap of the arriving mass passed through the
+state.
 
-All variables are fractions of what would arrive at their state if nothing were released, so that states of very
-different mass are solved equally well; what the solver returns is then evaluated exactly.
+All variables are fractions of what would arrive at their history if nothing were released, so that histories of very
+different mass are solved equally well. Few of the bounds matter; those that a solution breaks are added, until it
+breaks none.
 """
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from reticent_client.mask.chain import Bools, Floats
-from reticent_client.mask.planning.solver import Rows, moved_within, solved
-from reticent_client.mask.planning.unfolding import Ints, Level, Solution, State, evaluate, unfold
-from reticent_client.mask.planning.windows import Window
-from reticent_client.mask.problem import SEARCH
+from reticent_client.mask.chain import Floats
+from reticent_client.mask.limits import Deadline
+from reticent_client.mask.planning.histories import CappedStates, Ints, Level
+from reticent_client.mask.planning.solver import LinearProgram, Optimum, Row
 
-MAX_TRACKED = 60  # bits that a set may use
-SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
+END = -1
+"""In place of the step of a release: reaching the end suppressed."""
 
-Flow = tuple[Floats, Floats]
-"""(m,) each: the fractions of what could arrive at a level's states that are suppressed and released there."""
+NOTABLE = 1e-9  # a bound that is broken by less mass than this is not added
+PART = 0.01  # bounds that are broken by less than this part of the worst are not added yet, in a small program
+ROUNDS = 40
+PRICED = 1e-12  # a bound that costs less is free
+
+Bound = tuple[int, int, int]
+"""The step and the context of a release, and the number of a capped state; k + g for the count of group g."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the solver found: the fractions of each level's histories, and the prices of the bounds by mass."""
+
+    kept: list[Floats]  # per level (m,)
+    given: list[Floats]
+    prices: dict[Bound, float]
+    bounds: list[Bound]  # all that were added
+    work: int
+
+    @property
+    def suppressed(self) -> list[Floats]:
+        """Per level (m,): the shares suppressed of what arrives."""
+        return [
+            np.divide(kept, kept + given, out=np.ones(len(kept)), where=kept + given > NOTABLE)
+            for kept, given in zip(self.kept, self.given, strict=True)
+        ]
+
+
+def releases_excess(capped: CappedStates, level: Level, shares: Floats | None = None) -> Floats:
+    """(m, k + groups): by how much a release of each history exceeds the bound of each earlier state, and each group.
+
+    Shares (m, k) say how much of each history passed each state; without them, what is certain.
+    """
+    known = np.where(capped.steps < level.step, (level.known if shares is None else shares) - capped.caps, 0.0)
+    return np.concatenate([known, level.counted - capped.allowed(level.step)], axis=1)
+
+
+def end_excess(capped: CappedStates, level: Level, shares: Floats | None = None) -> Floats:
+    """(m, k + groups): by how much each suppressed history exceeds the bounds where it is followed no longer."""
+    horizon = capped.window.problem.chain.horizon
+    after = level.known_after if shares is None else np.maximum(shares, level.known_after)
+    if level.step + 1 == horizon:
+        counts = level.counted_after(capped.groups) - capped.allowed(horizon)
+        return np.concatenate([after - capped.caps, counts], axis=1)
+    later = level.lost @ (capped.at(level.step + 1) + capped.ahead[level.step + 1])
+    ends = (after - capped.caps) * level.lost.sum(axis=1)[:, None] + later
+    return np.concatenate([ends, np.zeros((len(ends), len(capped.groups)))], axis=1)
 
 
 class Program:
-    """The linear program of one window."""
+    """The linear program over some histories of one window.
 
-    def __init__(self, window: Window, tracked: list[State], limit: int) -> None:
-        self.window = window
-        self.tracked = tracked[:MAX_TRACKED]
-        until = tracked[MAX_TRACKED][0] if len(tracked) > MAX_TRACKED else window.problem.chain.horizon
-        self.levels, self.entries = unfold(window, self.tracked, limit, max(until, window.first + 1))
-        releasable = window.problem.releasable
-        self.allowed = [releasable[level.step, level.contexts] for level in self.levels]
-        (self._adversary,) = window.problem.adversaries
+    Args:
+        capped: The capped states of the window.
+        levels: The histories. With merged ones the program is a relaxation: its bounds need not be enough.
+        worth: (T, n): what each release is worth.
+    """
 
-    def without_faint_releases(self, least: float) -> Program:
-        """The same program, in which a context that is less likely than this at its step is not released there.
+    def __init__(self, capped: CappedStates, levels: Sequence[Level], worth: Floats) -> None:
+        self._levels = levels
+        self._first = levels[0].step
+        self._size = capped.window.problem.chain.size
+        self._offsets = np.concatenate([[0], np.cumsum([len(level.contexts) for level in levels])])
+        self._releases = [releases_excess(capped, level) for level in levels]
+        self._ends = [end_excess(capped, level) for level in levels]
+        self._added: dict[Bound, float] = {}  # with the mass in which each is expressed
+        releasable = capped.window.problem.releasable
+        allowed = np.concatenate([releasable[level.step, level.contexts] for level in levels])
+        total = int(self._offsets[-1])
+        self._total = total
+        self._free = np.flatnonzero(allowed)
+        self._release = np.full(total, -1)  # the variable of each history's released fraction
+        self._release[self._free] = total + np.arange(len(self._free))
+        gains = np.concatenate([level.mass * worth[level.step, level.contexts] for level in levels])
+        sources = np.zeros(total)
+        sources[: len(levels[0].contexts)] = 1.0
+        self._linear = LinearProgram(np.concatenate([np.zeros(total), gains[self._free]]), self._flow(), sources)
 
-        It is worth hardly less, and its solutions do not turn on the ratios of masses that a solver neglects.
-        """
-        twin = copy.copy(self)
-        twin.allowed = []
-        for level, allowed in zip(self.levels, self.allowed, strict=True):
-            likely = np.bincount(level.contexts, level.mass, len(level.marks)) >= least
-            twin.allowed.append(allowed & likely[level.contexts])
-        return twin
+    def solve(self, known: Iterable[Bound], deadline: Deadline) -> Plan | None:
+        """The best flows, beginning with some bounds; None when the solver gives up."""
+        self._add([bound for bound in known if self._applies(bound)])
+        plan: Plan | None = None
+        for _ in range(ROUNDS):
+            found = None if deadline.passed() else self._linear.solve(deadline.left())
+            if found is None:
+                return None
+            plan = self._plan(found)
+            new = self._broken(plan.kept, plan.given)
+            if not new:
+                break
+            self._add(new)
+        return plan
 
-    @property
-    def whole(self) -> bool:
-        """Whether the levels go to the end of the day."""
-        return len(self.levels) == self.window.length
+    def _plan(self, found: Optimum) -> Plan:
+        released = np.zeros(self._total)
+        released[self._free] = np.maximum(found.x[self._total :], 0.0)
+        masses = zip(self._added.items(), found.prices, strict=True)
+        prices = {bound: price / mass for (bound, mass), price in masses if price > PRICED}
+        kept = self._by_level(np.maximum(found.x[: self._total], 0.0))
+        return Plan(kept, self._by_level(released), prices, list(self._added), self._linear.work)
 
-    def greedy(self, worth: Floats) -> list[Floats]:
-        """The best suppressions if nothing had to be protected: release or wait, whichever is worth more."""
-        suppression: list[Floats] = []
-        onward: Floats = np.zeros(len(self.levels[-1].contexts))
-        for level, allowed in zip(reversed(self.levels), reversed(self.allowed), strict=True):
-            gain = worth[level.step, level.contexts]
-            release = allowed & (gain >= onward)
-            suppression.append(np.where(release, 0.0, 1.0))
-            onward = np.where(release, gain, onward)
-            if level.kernel is not None:
-                onward = level.kernel @ onward
-        return suppression[::-1]
+    def _by_level(self, values: Floats) -> list[Floats]:
+        return np.split(values, self._offsets[1:-1])
 
-    def solve(self, worth: Floats, after: Floats | None, seconds: float) -> tuple[list[Flow], float] | None:
-        """The program's flows and value; None when the solver gives up.
-
-        With `after`, mass that is still suppressed after the last level counts as much and has to protect nothing: a
-        relaxation. Without, everything is suppressed from there to the end of the day.
-        """
-        sizes = [len(level.contexts) for level in self.levels]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        total = int(offsets[-1])
-        free = np.concatenate(self.allowed)
-        release = np.full(total, -1)
-        release[free] = total + np.arange(int(free.sum()))  # the variable of each state's released fraction
-        gains = np.concatenate([level.mass * worth[level.step, level.contexts] for level in self.levels])
-        objective = np.concatenate([np.zeros(total), -gains[free]])
-        last = self.levels[-1]
-        if after is not None:
-            objective[offsets[-2] : total] -= last.mass * after[last.step, last.contexts]
-        bounds = Rows()
-        for level, offset, allowed in zip(self.levels, offsets, self.allowed, strict=False):
-            self._bound_releases(bounds, level, release[offset : offset + len(allowed)], allowed)
-        if after is None:
-            self._bound_the_end(bounds, int(offsets[-2]))
-        result = solved(
-            objective,
-            bounds.matrix(len(objective)),
-            np.zeros(bounds.count),
-            seconds,
-            A_eq=self._flow(offsets, release),
-            b_eq=np.concatenate([np.ones(sizes[0]), np.zeros(total - sizes[0])]),
-            bounds=(0, None),
-        )
-        if result is None:
-            return None
-        kept = np.maximum(result.x[:total], 0.0)
-        given = np.zeros(total)
-        given[free] = np.maximum(result.x[total:], 0.0)
-        flows = list(zip(np.split(kept, offsets[1:-1]), np.split(given, offsets[1:-1]), strict=True))
-        return flows, -float(result.fun)
-
-    def suppressions(self, flows: list[Flow], silence: float, crumb: float) -> list[Floats]:
-        """The suppressions of a solution, as the solver would have meant them.
-
-        A solver's flows are right to some 1e-9 of mass; where little is released, a belief can be far off. So what each
-        release may carry is followed exactly, step by step, and moved to within its bounds; at the last step what stays
-        behind is, too. A share of `silence`, a solution that releases nothing, can be mixed in to make room for that,
-        and releases and remainders below the share `crumb` of a state can be left away.
-        """
-        mass = self.levels[0].mass
-        found: list[Floats] = []
-        for level, allowed, (kept, given) in zip(self.levels, self.allowed, flows, strict=True):
-            if level.kernel is not None:
-                mass = mass @ level.kernel
-            stays = (1 - silence) * kept + silence
-            goes = (1 - silence) * given
-            share = np.zeros(len(mass))  # what carries no mass is suppressed
-            np.divide(goes, stays + goes, out=share, where=allowed & (stays + goes > SNAP))
-            share[share < SNAP] = 0.0
-            share[share > 1 - SNAP] = 1.0
-            released = self._within_bounds(level, mass, mass * share, allowed)
-            fraction = np.divide(mass - released, mass, out=np.ones(len(mass)), where=mass > 0)
-            fraction[fraction < crumb] = 0.0
-            fraction[fraction > 1 - crumb] = 1.0
-            found.append(fraction)
-            mass = mass * fraction
-            total = float(mass.sum())
-            if total > 0:
-                mass = mass / total
-        return found
-
-    def _within_bounds(self, level: Level, mass: Floats, released: Floats, allowed: Bools) -> Floats:
-        """The releases at a step, moved as little as necessary so that each release, and the end, keeps its bounds."""
-        bits, caps = self._earlier(level)
-        excess = level.has(bits) - caps  # (m, k)
-        released = released.copy()
-        for j in np.unique(level.contexts[released > 0]):
-            states = np.flatnonzero((level.contexts == j) & allowed)
-            total = released[states].sum()
-            if (released[states] @ excess[states] > SEARCH * total).any():
-                released[states] = moved_within(
-                    released[states], mass[states], excess[states] / total, np.zeros(len(caps))
-                )
-        if level is self.levels[-1] and allowed.any():
-            behind, left = self._end_excess(), mass - released
-            if (left @ behind > SEARCH * left.sum()).any():
-                # all of the last step's releases together, and what stays behind
-                free = np.flatnonzero(allowed)
-                rows, limits = [-behind[free] / left.sum()], [-(mass @ behind) / left.sum()]
-                for j in np.unique(level.contexts[released > 0]):
-                    own = level.contexts[free] == j
-                    rows.append(excess[free] * own[:, None] / released[free][own].sum())
-                    limits.append(np.zeros(len(caps)))
-                released[free] = moved_within(
-                    released[free], mass[free], np.concatenate(rows, axis=1), np.concatenate(limits)
-                )
-        return released
-
-    def _earlier(self, level: Level) -> tuple[Ints, Floats]:
-        """The tracked states before a level, by their bits, and their caps."""
-        bits = np.array([bit for bit, (step, _) in enumerate(self.tracked) if step < level.step], dtype=np.int64)
-        return bits, np.array([self._adversary.cap[self.tracked[bit]] for bit in bits])
-
-    def _flow(self, offsets: Ints, release: Ints) -> csr_array:
-        """Conservation of mass: the mass suppressed and released at a state is the mass suppressed before it."""
-        total = len(release)
-        free = np.flatnonzero(release >= 0)
-        rows, cols = [np.arange(total), free], [np.arange(total), release[free]]
+    def _flow(self) -> csr_array:
+        """Conservation of mass: the mass suppressed and released at a history is the mass suppressed before it."""
+        total, free = self._total, self._free
+        rows, columns = [np.arange(total), free], [np.arange(total), self._release[free]]
         values = [np.ones(total), np.ones(len(free))]
-        for number, level in enumerate(self.levels[1:], start=1):
+        for before, level, *offsets in zip(
+            self._levels, self._levels[1:], self._offsets, self._offsets[1:], strict=False
+        ):
             if level.kernel is None:
                 raise AssertionError("only the first level has no kernel")
             kernel = coo_array(level.kernel)
-            rows.append(offsets[number] + kernel.col)
-            cols.append(offsets[number - 1] + kernel.row)
-            values.append(-kernel.data * self.levels[number - 1].mass[kernel.row] / level.mass[kernel.col])
-        entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(cols)))
-        shape = (total, total + len(free))
-        return coo_array(entries, shape=shape).tocsr()
+            rows.append(offsets[1] + kernel.col)
+            columns.append(offsets[0] + kernel.row)
+            values.append(-kernel.data * before.mass[kernel.row] / level.mass[kernel.col])
+        entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
+        return coo_array(entries, shape=(total, total + len(free))).tocsr()
 
-    def _bound_releases(self, bounds: Rows, level: Level, release: Ints, allowed: Bools) -> None:
-        bits, caps = self._earlier(level)
-        has = level.has(bits)  # (m, k)
-        for j in np.unique(level.contexts[allowed]):
-            states = np.flatnonzero(level.contexts == j)
-            share = level.mass[states] / level.mass[states].sum()
-            for k in np.flatnonzero(has[states].any(axis=0)):
-                bounds.add(release[states], share * (has[states, k] - caps[k]))
+    def _broken(self, kept: list[Floats], given: list[Floats]) -> list[Bound]:
+        """The bounds that these flows break most, and that are not in the program yet."""
+        found: list[tuple[float, Bound]] = []
+        end = np.zeros(self._ends[0].shape[1])
+        for level, stays, goes, release, ends in zip(
+            self._levels, kept, given, self._releases, self._ends, strict=True
+        ):
+            end += (stays * level.mass) @ ends
+            over = _by_context(level.contexts, self._size) @ ((goes * level.mass)[:, None] * release)
+            found += [(over[j, k], (level.step, int(j), int(k))) for j, k in np.argwhere(over > NOTABLE)]
+        found += [(end[k], (END, 0, int(k))) for k in np.flatnonzero(end > NOTABLE)]
+        found = sorted((each for each in found if each[1] not in self._added), reverse=True)
+        part = 0.0 if self._linear.is_large else PART
+        return [bound for over, bound in found if over >= part * found[0][0]]
 
-    def _bound_the_end(self, bounds: Rows, offset: int) -> None:
-        last = self.levels[-1]
-        states = offset + np.arange(len(last.contexts))
-        for column in self._end_excess().T:
-            bounds.add(states, last.mass * column)
+    def _applies(self, bound: Bound) -> bool:
+        """Whether anything can be released there."""
+        step, context, _ = bound
+        if step == END or bound in self._added:
+            return step == END
+        nodes = np.flatnonzero(self._levels[step - self._first].contexts == context)
+        offset = int(self._offsets[step - self._first])
+        return bool((self._release[offset + nodes] >= 0).any())
 
-    def _end_excess(self) -> Floats:
-        """(m, k): by how much each state of the last level exceeds each bound, if it stays suppressed."""
-        last = self.levels[-1]
-        tracked = last.has(np.arange(len(self.tracked))) - np.array([self._adversary.cap[s] for s in self.tracked])
-        ahead, caps = self._adversary.ahead[last.step]
-        later = ahead[last.contexts] - (caps - SEARCH)
-        return np.concatenate([tracked, later], axis=1)
+    def _add(self, bounds: Sequence[Bound]) -> None:
+        rows = []
+        for bound in bounds:
+            row, self._added[bound] = self._row(bound)
+            rows.append(row)
+        self._linear.add(rows)
 
-    def evaluate(self, suppression: list[Floats]) -> Solution:
-        """The exact value of these suppressions, and the states whose bounds they break."""
-        return evaluate(self.window, self.levels, suppression, self._adversary)
+    def _row(self, bound: Bound) -> tuple[Row, float]:
+        """A bound as a row, and the mass in which the row is expressed."""
+        step, context, k = bound
+        if step == END:
+            values = np.concatenate(
+                [level.mass * ends[:, k] for level, ends in zip(self._levels, self._ends, strict=True)]
+            )
+            some = np.flatnonzero(values)
+            return Row(some, values[some]), 1.0
+        number = step - self._first
+        level = self._levels[number]
+        nodes = np.flatnonzero(level.contexts == context)
+        mass = float(level.mass[nodes].sum())
+        values = level.mass[nodes] / mass * self._releases[number][nodes, k]
+        return Row(self._release[self._offsets[number] + nodes], values), mass
+
+
+def _by_context(contexts: Ints, size: int) -> csr_array:
+    """(n, m): sums over the histories of each context."""
+    ones = (np.ones(len(contexts)), (contexts, np.arange(len(contexts))))
+    return csr_array(coo_array(ones, shape=(size, len(contexts))))

@@ -1,91 +1,158 @@
-"""Solves linear programs with SciPy's HiGHS; its settings, and the retries after a failure."""
+"""Solves linear programs with HiGHS, and again with more rows, from the optimum that it has."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 
 from reticent_client.mask.chain import Floats
 
+highs: Any
+try:
+    from scipy.optimize._highspy import _core as highs  # type: ignore[import-not-found, no-redef]
+except ImportError:  # an older SciPy: `linprog` does the same, and starts afresh each time
+    highs = None
+
 Ints = npt.NDArray[np.int64]
 
-INTERIOR = 2_000  # from this many variables on, interior point is faster than simplex
-TOLERANCES = (1e-9, 1e-7)  # of the solver
+TOLERANCES = (1e-9, 1e-7)  # of the solver: it does not always reach the first
 ITERATIONS = 5_000  # that the solver may take, besides one for each variable
-MARGIN = 2e-9  # how far within the bounds repaired releases are put: the solver's tolerance, and some
+INTERIOR = 8_000  # from this many variables on, interior point is faster than simplex, and starts afresh each time
 NO_LIMIT = 1e9  # seconds, for no limit
 
 
-def solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more: Any) -> Any:
-    """The solver's result, or None when it gives up.
+@dataclass(frozen=True)
+class Row:
+    """A sum of variables that must not exceed 0."""
 
-    With a tight tolerance it sometimes does not converge; it is then called again with its default one.
+    columns: Ints
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A program's solution, its value, and what each row costs: at least 0."""
+
+    x: Floats
+    value: float
+    prices: Floats
+
+
+class LinearProgram:
+    """The largest sum of gains · x over x >= 0, where flow @ x = sources and no row exceeds 0.
+
+    Args:
+        gains: Of the variables.
+        flow: The equations, in rows.
+        sources: Their right-hand sides.
     """
-    for tolerance in TOLERANCES:
-        result = linprog(
-            objective,
+
+    def __init__(self, gains: Floats, flow: csr_array, sources: Floats) -> None:
+        self.work = 0
+        """The entries of all programs that were solved."""
+        self._gains = gains
+        self._flow = flow
+        self._sources = sources
+        self._rows: list[Row] = []
+        self._entries = int(flow.nnz)
+        self._model: Any = None if highs is None else self._new_model()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is solved by interior point: each time afresh, and not in a corner."""
+        return len(self._gains) > INTERIOR
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows."""
+        self._rows += rows
+        self._entries += sum(len(row.columns) for row in rows)
+        if self._model is not None and rows:
+            sizes = [len(row.columns) for row in rows]
+            self._model.addRows(
+                len(rows),
+                np.full(len(rows), -np.inf),
+                np.zeros(len(rows)),
+                sum(sizes),
+                np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32),
+                np.concatenate([row.columns for row in rows]).astype(np.int32),
+                np.concatenate([row.values for row in rows]),
+            )
+
+    def solve(self, seconds: float) -> Optimum | None:
+        """The optimum; None when the solver gives up."""
+        seconds = min(max(seconds, 1e-3), NO_LIMIT)
+        if self.is_large and self._rows and (found := self._attempt(TOLERANCES[0], seconds, inside=True)):
+            return found
+        for tolerance in TOLERANCES:
+            if (found := self._attempt(tolerance, seconds)) is not None:
+                return found
+            if self._model is not None:
+                self._model.clearSolver()  # or it goes on from where it gave up
+        return None
+
+    def _attempt(self, tolerance: float, seconds: float, *, inside: bool = False) -> Optimum | None:
+        self.work += self._entries
+        if highs is None:
+            return self._from_scratch(tolerance, seconds)
+        model = self._model
+        model.setOptionValue("solver", "ipm" if inside else "simplex")
+        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            model.setOptionValue(name, tolerance)
+        model.setOptionValue("time_limit", model.getRunTime() + seconds)
+        model.run()
+        if model.getModelStatus() != highs.HighsModelStatus.kOptimal:
+            return None
+        solution = model.getSolution()
+        prices = -np.array(solution.row_dual)[len(self._sources) :]
+        return Optimum(np.array(solution.col_value), -model.getInfo().objective_function_value, np.maximum(prices, 0.0))
+
+    def _from_scratch(self, tolerance: float, seconds: float) -> Optimum | None:
+        size = len(self._gains)
+        starts = np.concatenate([[0], np.cumsum([len(row.columns) for row in self._rows])]).astype(np.int64)
+        columns = np.concatenate([np.zeros(0, dtype=np.int64), *(row.columns for row in self._rows)])
+        values = np.concatenate([np.zeros(0), *(row.values for row in self._rows)])
+        flow: Any = self._flow
+        rows: Any = csr_array((values, columns, starts), shape=(len(self._rows), size))
+        result: Any = linprog(
+            -self._gains,
             A_ub=rows,
-            b_ub=limits,
-            method="highs-ipm" if len(objective) > INTERIOR else "highs-ds",
+            b_ub=np.zeros(len(self._rows)),
+            A_eq=flow,
+            b_eq=self._sources,
+            bounds=(0, None),
+            method="highs",
             options={
                 "primal_feasibility_tolerance": tolerance,
                 "dual_feasibility_tolerance": tolerance,
-                "maxiter": ITERATIONS + len(objective),
-                "time_limit": min(max(seconds, 1e-3), NO_LIMIT),
+                "maxiter": ITERATIONS + size,
+                "time_limit": seconds,
             },
-            **more,
         )
-        if result.status == 0:
-            return result
-    return None
+        if result.status != 0:
+            return None
+        return Optimum(result.x, -float(result.fun), np.maximum(-result.ineqlin.marginals, 0.0))
 
-
-def moved_within(released: Floats, mass: Floats, rows: Floats, limits: Floats) -> Floats:
-    """The releases nearest to these with released @ rows <= limits, between 0 and the mass.
-
-    Each release is moved in parts of itself, so that the solver's tolerance is a part of it too; nothing is returned
-    where it finds no such releases.
-    """
-    some = np.flatnonzero(released > 0)
-    if not len(some):
-        return released
-    parts = released[some, None] * rows[some]  # (m, constraints)
-    room = np.minimum(mass[some] / released[some] - 1, 1.0)
-    count = len(some)
-    result = solved(
-        np.ones(2 * count),
-        np.concatenate([parts.T, -parts.T], axis=1),
-        limits - released @ rows - MARGIN,
-        NO_LIMIT,
-        bounds=np.stack([np.zeros(2 * count), np.concatenate([np.maximum(room, 0.0), np.ones(count)])], axis=1),
-    )
-    moved = np.zeros(len(released))
-    if result is not None:
-        moved[some] = released[some] * np.clip(1 + result.x[:count] - result.x[count:], 0.0, None)
-    return np.asarray(np.minimum(moved, mass))
-
-
-class Rows:
-    """Constraints, one after the other: each a sum that must not exceed 0."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._rows: list[Ints] = [np.zeros(0, dtype=np.int64)]
-        self._columns: list[Ints] = [np.zeros(0, dtype=np.int64)]
-        self._values: list[Floats] = [np.zeros(0)]
-
-    def add(self, columns: Ints, values: Floats) -> None:
-        """One more constraint."""
-        self._rows.append(np.full(len(columns), self.count))
-        self._columns.append(columns)
-        self._values.append(values)
-        self.count += 1
-
-    def matrix(self, variables: int) -> csr_array:
-        """All constraints, over so many variables."""
-        entries = (np.concatenate(self._values), (np.concatenate(self._rows), np.concatenate(self._columns)))
-        return coo_array(entries, shape=(self.count, variables)).tocsr()
+    def _new_model(self) -> Any:
+        matrix = self._flow.tocsc()
+        size = len(self._gains)
+        lp = highs.HighsLp()
+        lp.num_row_, lp.num_col_ = lp.a_matrix_.num_row_, lp.a_matrix_.num_col_ = matrix.shape
+        lp.a_matrix_.format_ = highs.MatrixFormat.kColwise
+        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = matrix.indptr, matrix.indices, matrix.data
+        lp.col_cost_ = -self._gains
+        lp.col_lower_, lp.col_upper_ = np.zeros(size), np.full(size, np.inf)
+        lp.row_lower_ = lp.row_upper_ = self._sources
+        model = highs._Highs()  # noqa: SLF001  # SciPy has no public way to add rows to a solved program
+        model.setOptionValue("output_flag", False)
+        model.setOptionValue("threads", 1)
+        model.setOptionValue("run_crossover", "off")
+        model.setOptionValue("presolve", "on" if self.is_large else "off")
+        model.setOptionValue("simplex_iteration_limit", ITERATIONS + size)
+        model.passModel(lp)
+        return model

@@ -77,6 +77,15 @@ class Window:
             mass *= float(level.masses @ row)
         return value
 
+    def released(self, table: Table) -> Floats:
+        """(T, n): the table's expected releases."""
+        found, mass = np.zeros((self.problem.chain.horizon, self.problem.chain.size)), 1.0
+        for level in Masses.run(self, self.problem.chain, table):
+            row = table[level.step - self.first]
+            found[level.step] = mass * level.masses * (1 - row)
+            mass *= float(level.masses @ row)
+        return found
+
     def private(self, table: Table) -> bool:
         """Whether every adversary's every belief stays within its cap, for every next release and for none at all."""
         return all(self._private_against(adversary, table) for adversary in self.adversaries)

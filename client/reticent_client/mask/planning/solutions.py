@@ -1,0 +1,258 @@
+"""A window's solution: what it suppresses of each history that it follows, made private and evaluated exactly.
+
+A solver's flows are right to some 1e-9 of mass; where little is released, a belief can be far off. So beliefs are
+followed exactly, step by step, and what a release carries too much is suppressed. Whatever solver found a solution, it
+counts as private only if the exact evaluation against all bounds says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+
+from reticent_client.mask.chain import Floats
+from reticent_client.mask.planning.automata import Nodes
+from reticent_client.mask.planning.histories import NEGLIGIBLE, CappedStates, Ints, Level
+from reticent_client.mask.policy import SILENT
+from reticent_client.mask.problem import SEARCH, TINY, VERDICT
+
+SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
+LEAST = 1e-9  # a release of less than this part of a history would rest on rounding
+ROUNDS = 20  # how often the releases of a context may be scaled down before they are given up
+CLEAR = 1e-270  # an output of less mass cannot be judged
+FAINT = 1e-12  # a share of a step's mass that says little about what passed where
+SILENCES = (0.0, *(10.0**power for power in range(-10, 0)))  # shares given up where the end of the day breaks a bound
+
+
+@dataclass
+class Solution:
+    """The suppressed shares of each level's histories. What it does not follow, it suppresses to the end of the day."""
+
+    levels: list[Level]
+    suppressed: list[Floats]  # per level (m,)
+    released: Floats  # (T, n): the expected releases
+    private: bool  # whether all bounds are kept
+
+    def value(self, worth: Floats) -> float:
+        """What its releases are worth."""
+        return float((self.released * worth).sum())
+
+    def nodes(self) -> Nodes:
+        """A node for each thing to remember before each step, where anything may still be released."""
+        numbers: dict[tuple[int, int], int] = {}
+        rows: list[Floats] = []
+        onward: list[list[int]] = []
+        steps = [self._step(depth) for depth in range(len(self.levels))]
+
+        def number_of(depth: int, memory: int) -> int:
+            """The number of a node; SILENT where nothing is released from it on."""
+            known = numbers.get((depth, memory))
+            if known is not None:
+                return known
+            row, memories = steps[depth][0][memory], steps[depth][1][memory]
+            place = len(rows)
+            rows.append(row)
+            onward.append([])
+            leads = [
+                SILENT if after < 0 or share == 0 else number_of(depth + 1, after)
+                for after, share in zip(memories.tolist(), row.tolist(), strict=True)
+            ]
+            if (row == 1).all() and all(lead == SILENT for lead in leads):
+                del rows[place:], onward[place:]
+                place = SILENT
+            else:
+                onward[place] = leads
+            numbers[depth, memory] = place
+            return place
+
+        number_of(0, 0)
+        return rows, onward
+
+    def _step(self, depth: int) -> tuple[Floats, Ints]:
+        """(memories, n) each: the suppressions after each memory, and the memory after each context; -1 for silence.
+
+        A context that cannot come there may come all the same; it adds nothing to the memory.
+        """
+        level, last = self.levels[depth], depth + 1 == len(self.levels)
+        memories = 1 + (int(self.levels[depth - 1].onward.max(initial=0)) if depth else 0)
+        shares, after = np.ones((memories, len(level.numbers))), np.full((memories, len(level.numbers)), -1)
+        possible = np.zeros(shares.shape, dtype=np.bool_)
+        unmarked = np.full(memories, -1)
+        for memory, node in self._comes_from(depth):
+            context = level.contexts[node]
+            possible[memory, context] = True
+            shares[memory, context] = self.suppressed[depth][node]
+            after[memory, context] = -1 if last else level.onward[node]
+            if level.numbers[context] < 0:
+                unmarked[memory] = after[memory, context]
+        if depth:
+            before = self.levels[depth - 1]
+            np.logical_or.at(possible, before.onward, before.lost > 0)
+        after = np.where(possible | (level.numbers >= 0), after, unmarked[:, None])
+        return shares, after
+
+    def _comes_from(self, depth: int) -> list[tuple[int, int]]:
+        """What is remembered before a level, with each history that it can become there."""
+        kernel = self.levels[depth].kernel
+        if kernel is None:
+            return [(0, node) for node in range(len(self.levels[0].contexts))]
+        moves = coo_array(kernel)
+        memories = self.levels[depth - 1].onward[moves.row]
+        return sorted(set(zip(memories.tolist(), moves.col.tolist(), strict=True)))
+
+
+def make_private(
+    capped: CappedStates, levels: list[Level], kept: Sequence[Floats], given: Sequence[Floats]
+) -> Solution | None:
+    """The private solution near these flows; None if there is none.
+
+    Where too little is suppressed for a private end of the day, the flows are mixed with silence.
+    """
+    for silence in map(float, SILENCES):
+        mixed = [(1 - silence) * stays + silence for stays in kept]
+        fewer = [(1 - silence) * goes for goes in given]
+        solution = evaluate(capped, levels, _within_bounds(capped, levels, mixed, fewer))
+        if solution.private:
+            return solution
+    return None
+
+
+def _within_bounds(
+    capped: CappedStates, levels: Sequence[Level], kept: Sequence[Floats], given: Sequence[Floats]
+) -> list[Floats]:
+    """The shares that these flows suppress, and more where a release would carry too much."""
+    releasable = capped.window.problem.releasable
+    run = Run(capped, levels[0])
+    suppressed: list[Floats] = []
+    for level, stays, goes in zip(levels, kept, given, strict=True):
+        run.arrive(level)
+        mass = run.mass
+        total = stays + goes
+        share = np.zeros(len(mass))  # what carries no mass is suppressed
+        may = releasable[level.step, level.contexts] & (level.mass >= NEGLIGIBLE)
+        np.divide(goes, total, out=share, where=may & (total > SNAP))
+        share[share < SNAP] = 0.0
+        share[share > 1 - SNAP] = 1.0
+        released = mass * share
+        earlier = np.flatnonzero(capped.steps < level.step)
+        for context in np.unique(level.contexts[released > 0]):
+            nodes = np.flatnonzero((level.contexts == context) & (released > 0))
+            parts = (run.passed[np.ix_(earlier, nodes)] / mass[nodes] - capped.caps[earlier, None]).T
+            released[nodes] = _scaled_down(released[nodes], mass[nodes], parts)
+        fraction = np.divide(mass - released, mass, out=np.ones(len(mass)), where=mass > 0)
+        suppressed.append(fraction)
+        run.leave(level, fraction)
+    return suppressed
+
+
+class Run:
+    """What arrives at each level under given suppressions, and how much of it passed each capped state: exact.
+
+    It is followed move by move, not read off the histories. The masses of each step sum to 1; `share` is the part of
+    the window that is still suppressed before it.
+    """
+
+    def __init__(self, capped: CappedStates, first: Level) -> None:
+        self._capped = capped
+        self.share = 1.0
+        self.mass = first.mass
+        self.passed = np.zeros((len(capped), len(first.mass)))  # (k, m)
+
+    def arrive(self, level: Level) -> None:
+        """Go on to a level."""
+        if level.kernel is not None:
+            self.mass, self.passed = self.mass @ level.kernel, self.passed @ level.kernel
+
+    def leave(self, level: Level, fraction: Floats) -> tuple[Floats, Floats]:
+        """Suppress these fractions. What is suppressed, and what of it passed each state, unscaled within the step."""
+        here = level.numbers[level.contexts]
+        nodes = np.flatnonzero(here >= 0)
+        self.passed[here[nodes], nodes] = self.mass[nodes]
+        mass, passed = self.mass * fraction, self.passed * fraction
+        left = float(mass.sum())
+        if left > 0:
+            self.mass, self.passed = mass / left, passed / left
+        else:
+            self.mass, self.passed = mass, passed
+        self.share *= left
+        return mass, passed
+
+
+def shares_passed(capped: CappedStates, levels: Sequence[Level], suppressed: Sequence[Floats]) -> list[Floats]:
+    """Per level (m, k): of each history, the share that passed each capped state, if these shares are suppressed.
+
+    Where nothing arrives, as though everything were suppressed.
+    """
+    silent, run = Run(capped, levels[0]), Run(capped, levels[0])
+    found = []
+    for level, fraction in zip(levels, suppressed, strict=True):
+        for each in (silent, run):
+            each.arrive(level)
+        otherwise = np.asarray(silent.passed / silent.mass)
+        some = run.mass > FAINT
+        found.append(np.where(some, run.passed / np.where(some, run.mass, 1.0), otherwise).T)
+        silent.leave(level, np.ones(len(fraction)))
+        run.leave(level, fraction)
+    return found
+
+
+def _scaled_down(released: Floats, mass: Floats, parts: Floats) -> Floats:
+    """The releases of one context, those of histories above a bound scaled down until all bounds are kept."""
+    released = released.copy()
+    for _ in range(ROUNDS):
+        released[released < LEAST * mass] = 0.0
+        over = released @ parts
+        if over.max(initial=0.0) <= SEARCH * released.sum():
+            return released
+        worst = parts[:, int(np.argmax(over))]
+        above = worst > 0
+        room = -float(released[~above] @ worst[~above])
+        released[above] *= max(room, 0.0) / float(released[above] @ worst[above])
+    return np.zeros(len(released))
+
+
+def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]) -> Solution:
+    """The exact releases of these suppressions, and whether they keep all bounds, independent of any solver.
+
+    What passed each capped state is followed move by move, not read off the histories.
+    """
+    chain = capped.window.problem.chain
+    n = chain.size
+    limits = capped.caps + VERDICT
+    run, private = Run(capped, levels[0]), True
+    possible = levels[0].mass > 0  # the histories that can come about, however unlikely
+    is_silent = False  # whether the end can be reached without a release
+    expected = np.zeros((chain.horizon, n))
+    silent, silent_passed = 0.0, np.zeros(len(capped))  # what is never released, and how much of it passed each state
+    for level, fraction in zip(levels, suppressed, strict=True):
+        run.arrive(level)
+        share = run.share
+        released = np.zeros((len(run.mass), n))
+        released[np.arange(len(run.mass)), level.contexts] = 1 - fraction
+        arriving = run.mass @ released
+        private &= bool((run.passed @ released <= limits[:, None] * arriving).all())
+        private &= bool((level.mass[fraction < 1] >= NEGLIGIBLE).all())
+        if level.kernel is not None:
+            possible = (level.kernel.T @ possible) > 0
+        private &= bool((arriving[level.contexts[possible & (fraction < 1)]] >= TINY).all())
+        possible = possible & (fraction > 0)
+        is_silent |= bool(level.lost[possible].any()) if level is not levels[-1] else bool(possible.any())
+        expected[level.step] = share * arriving
+        mass, passed = run.leave(level, fraction)
+        if level is levels[-1]:
+            silent += share * float(mass.sum())
+            silent_passed += share * passed.sum(axis=1)
+            break
+        lost = mass @ level.lost
+        silent += share * float(lost.sum())
+        later = capped.at(level.step + 1) + capped.ahead[level.step + 1]
+        silent_passed += share * ((passed @ level.lost).sum(axis=1) + lost @ later)
+        if not mass.any():
+            private &= not possible.any()
+            break
+        private &= run.share >= CLEAR
+    private &= bool((silent_passed <= limits * silent).all())
+    return Solution(levels, suppressed, expected, private and (silent >= CLEAR or not is_silent))
