@@ -28,7 +28,7 @@ from reticent_client.mask.problem import Problem
 State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
-BUDGET = 3_000_000  # entries of the programs that are solved, times the effort
+BUDGET = 6_000_000  # entries of the programs that are solved, times the effort
 SWEEPS = 40
 PART = 0.1  # a window is refined if its gap matters at least this much, compared with the one whose gap matters most
 
@@ -91,7 +91,11 @@ class Planner:
                 if self._progress is not None:
                     self._progress(result.value, result.ceiling)
                 missing = result.ceiling - result.value
-                if missing <= max(SHORT, self.gap * result.ceiling) or self._is_over():
+                if (
+                    missing <= max(SHORT, self.gap * result.ceiling)
+                    or self._is_over()
+                    or not any(self._matters.values())
+                ):
                     break
                 weights = list(self._matters.values())
                 least = PART * max(weights) if self._spent else 0.0
@@ -154,7 +158,7 @@ class Planner:
             begins += often * released
             hoped += often_hoped * for_bound
             own = max(gaps[key] - float((for_bound * missing).sum()), 0.0)
-            self._matters[key] = max(often, often_hoped) * own
+            self._matters[key] = 0.0 if self._known[key].is_stuck else max(often, often_hoped) * own
 
     def _unprotected(self, window: Window) -> float:
         """An upper bound for every policy in the window: none exceeds it even if nothing has to be protected."""

@@ -30,7 +30,8 @@ UNLIKELY = 1e-12
 COUNTED_ROUNDS = 3
 ROUNDS = 12  # programs with merged histories at a time
 MUCH = 0.5  # states whose bounds are broken by this part of the worst are tracked, too
-SAME = 1e-7  # a gap that does not matter
+SAME = 1e-7  # a difference that does not matter
+VAIN = 2  # times without anything better, before a window is left alone
 
 
 class Refinement:
@@ -43,6 +44,8 @@ class Refinement:
         self._capped = CappedStates(window)
         self._certificate: Certificate | None = None
         self._times = 0
+        self._vain = 0  # how often in a row nothing better was found
+        self._seen: Floats | None = None  # the values of later releases then
         self._counts = False
         self._least = LIKELY * FINER
         self._policy: Behaviour = {}
@@ -57,13 +60,29 @@ class Refinement:
         return np.inf if self._certificate is None else self._certificate.bound(most)
 
     def refine(self, worth: Floats, most: Floats, deadline: Deadline) -> int:
-        """Solve larger programs than before; the work that it took."""
+        """Solve larger programs than before; the work that it took.
+
+        A window at which nothing better was found twice is left alone, until later releases are worth something else.
+        """
+        later = np.concatenate([worth[self._capped.window.first :], most[self._capped.window.first :]])
+        if self._seen is None or np.abs(later - self._seen).max() > SAME:
+            self._vain = 0
+        if self._vain >= VAIN:
+            return 0
+        before = self.value(worth), self.bound(most)
         size = min(int(SIZE * LARGER**self._times), MOST)
         work = self._relax(size, worth, most, deadline)
         self._times += 1
         if self.bound(worth) - self.value(worth) > SAME:
             work += self._restrict(size, worth, deadline)
+        is_better = self.value(worth) > before[0] + SAME or self.bound(most) < before[1] - SAME
+        self._vain, self._seen = 0 if is_better else self._vain + 1, later
         return work
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing better was found the last times."""
+        return self._vain >= VAIN
 
     def _relax(self, size: int, worth: Floats, most: Floats, deadline: Deadline) -> int:
         """Merge histories, and track more and more states until their number is too large."""

@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 TOLERANCES = (1e-9, 1e-7)  # of the solver: it does not always reach the first
 ITERATIONS = 5_000  # that the solver may take, besides one for each variable
-INTERIOR = 8_000  # from this many variables on, interior point is faster than simplex, and starts afresh each time
+INTERIOR = 3_000  # from this many variables on, interior point is faster than simplex, and starts afresh each time
 NO_LIMIT = 1e9  # seconds, for no limit
 
 
