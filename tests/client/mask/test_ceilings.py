@@ -12,7 +12,7 @@ from benchmarks.chains import learned, visited
 from reticent_client import TOLERANCE, MarkovChain, Policy, adaptive, mask_sensitive, optimal
 from reticent_client.mask.explanation_text import percent
 from reticent_client.mask.planning import refinement, solver
-from reticent_client.mask.planning.certificates import Certificate
+from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import CappedStates, merge
 from reticent_client.mask.planning.programs import END
 from reticent_client.mask.planning.windows import Window
@@ -41,7 +41,7 @@ def test_any_prices_prove_a_ceiling(data: st.DataObject) -> None:
     numbers = range(len(capped) + len(capped.groups))
     at = [(END, 0), *((level.step, int(i)) for level in levels for i in np.unique(level.contexts))]
     prices = {(step, i, k): float(rng.exponential()) for step, i in at for k in numbers if rng.random() < 0.5}
-    bound = Certificate(capped, levels, prices).bound(most)
+    bound = CeilingProof(capped, levels, prices).bound(most)
     assert bound >= oracle.causal_optimum(chain, problem.limits) - 1e-9
 
 

@@ -19,7 +19,7 @@ from reticent_client.mask.planning.programs import END, Bound, end_excess, relea
 
 
 @dataclass(frozen=True)
-class Certificate:
+class CeilingProof:
     """Prices of a window's bounds, over histories of which none is lost."""
 
     capped: CappedStates
@@ -27,7 +27,7 @@ class Certificate:
     prices: Mapping[Bound, float]
 
     def bound(self, most: Floats) -> float:
-        """What the window can be worth at most, if each release can be worth at most this (T, n)."""
+        """The most that the window can be worth, if each release can be worth at most this (T, n)."""
         size = len(self.capped) + len(self.capped.groups)
         at_end = np.zeros(size)
         at: dict[int, Floats] = defaultdict(lambda: np.zeros((len(self.capped.numbers[0]), size)))

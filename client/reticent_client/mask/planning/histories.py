@@ -26,7 +26,7 @@ EXPLORED = 0.05
 """The share of every history that a policy near another one may suppress, for all that is known."""
 
 Behaviour = dict[int, tuple[Ints, Floats]]
-"""What a policy does: at each step the histories that it knows, as sorted codes, and the shares that it suppresses."""
+"""A policy: at each step the histories that it knows, as sorted codes, and the shares that it suppresses."""
 
 
 class CappedStates:
@@ -126,7 +126,7 @@ class Level:
 
 
 def behaviour(levels: Sequence[Level], suppressed: Sequence[Floats]) -> Behaviour:
-    """What a policy does that suppresses these shares of each level's histories."""
+    """The policy that suppresses these shares of each level's histories."""
     found: Behaviour = {}
     for level, share in zip(levels, suppressed, strict=True):
         order = np.argsort(level.codes)

@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.histories import CappedStates, Ints, Level
-from reticent_client.mask.planning.solver import LinearProgram, Optimum, Row
+from reticent_client.mask.planning.solver import Inequality, LinearProgram, Optimum
 
 END = -1
 """In place of the step of a release: reaching the end suppressed."""
@@ -35,8 +35,8 @@ Bound = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the solver found: the fractions of each level's histories, and the prices of the bounds by mass."""
+class Flows:
+    """A solution: the fractions of each level's histories, and the prices of the bounds by mass."""
 
     kept: list[Floats]  # per level (m,)
     given: list[Floats]
@@ -103,10 +103,10 @@ class Program:
         sources[: len(levels[0].contexts)] = 1.0
         self._linear = LinearProgram(np.concatenate([np.zeros(total), gains[self._free]]), self._flow(), sources)
 
-    def solve(self, known: Iterable[Bound], deadline: Deadline) -> Plan | None:
+    def solve(self, known: Iterable[Bound], deadline: Deadline) -> Flows | None:
         """The best flows, beginning with some bounds; None when the solver gives up."""
         self._add([bound for bound in known if self._applies(bound)])
-        plan: Plan | None = None
+        plan: Flows | None = None
         for _ in range(ROUNDS):
             found = None if deadline.passed() else self._linear.solve(deadline.left())
             if found is None:
@@ -118,13 +118,13 @@ class Program:
             self._add(new)
         return plan
 
-    def _plan(self, found: Optimum) -> Plan:
+    def _plan(self, found: Optimum) -> Flows:
         released = np.zeros(self._total)
         released[self._free] = np.maximum(found.x[self._total :], 0.0)
         masses = zip(self._added.items(), found.prices, strict=True)
         prices = {bound: price / mass for (bound, mass), price in masses if price > PRICED}
         kept = self._by_level(np.maximum(found.x[: self._total], 0.0))
-        return Plan(kept, self._by_level(released), prices, list(self._added), self._linear.work)
+        return Flows(kept, self._by_level(released), prices, list(self._added), self._linear.work)
 
     def _by_level(self, values: Floats) -> list[Floats]:
         return np.split(values, self._offsets[1:-1])
@@ -177,7 +177,7 @@ class Program:
             rows.append(row)
         self._linear.add(rows)
 
-    def _row(self, bound: Bound) -> tuple[Row, float]:
+    def _row(self, bound: Bound) -> tuple[Inequality, float]:
         """A bound as a row, and the mass in which the row is expressed."""
         step, context, k = bound
         if step == END:
@@ -185,13 +185,13 @@ class Program:
                 [level.mass * ends[:, k] for level, ends in zip(self._levels, self._ends, strict=True)]
             )
             some = np.flatnonzero(values)
-            return Row(some, values[some]), 1.0
+            return Inequality(some, values[some]), 1.0
         number = step - self._first
         level = self._levels[number]
         nodes = np.flatnonzero(level.contexts == context)
         mass = float(level.mass[nodes].sum())
         values = level.mass[nodes] / mass * self._releases[number][nodes, k]
-        return Row(self._release[self._offsets[number] + nodes], values), mass
+        return Inequality(self._release[self._offsets[number] + nodes], values), mass
 
 
 def _by_context(contexts: Ints, size: int) -> csr_array:

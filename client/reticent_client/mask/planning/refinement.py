@@ -1,4 +1,4 @@
-"""What is known of one window, and the search for more: larger and larger programs over its histories.
+"""The search in one window: larger and larger programs over its histories.
 
 One program merges histories: it is a relaxation. The prices of its bounds prove an upper bound, and if its solution
 happens to keep all bounds, it is the optimum. Otherwise the states whose bounds it breaks most are tracked in the next
@@ -13,9 +13,9 @@ import numpy as np
 
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
-from reticent_client.mask.planning.certificates import Certificate
+from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, behaviour, follow, merge
-from reticent_client.mask.planning.programs import NOTABLE, Bound, Plan, Program, end_excess, releases_excess
+from reticent_client.mask.planning.programs import NOTABLE, Bound, Flows, Program, end_excess, releases_excess
 from reticent_client.mask.planning.solutions import Solution, make_private, shares_passed
 from reticent_client.mask.planning.windows import Window
 
@@ -42,7 +42,7 @@ class Refinement:
         self.hoped: Floats | None = None
         """(T, n): the expected releases that the bound is based on."""
         self._capped = CappedStates(window)
-        self._certificate: Certificate | None = None
+        self._certificate: CeilingProof | None = None
         self._times = 0
         self._vain = 0  # how often in a row nothing better was found
         self._seen: Floats | None = None  # the values of later releases then
@@ -52,11 +52,11 @@ class Refinement:
         self._known: tuple[Sequence[Bound], Sequence[Bound]] = ((), ())  # the bounds in the last programs
 
     def value(self, worth: Floats) -> float:
-        """What the best solution is worth."""
+        """The worth of the best solution."""
         return -np.inf if self.best is None else self.best.value(worth)
 
     def bound(self, most: Floats) -> float:
-        """What the window can be worth at most."""
+        """The most that the window can be worth."""
         return np.inf if self._certificate is None else self._certificate.bound(most)
 
     def refine(self, worth: Floats, most: Floats, deadline: Deadline) -> int:
@@ -103,7 +103,7 @@ class Refinement:
                 break
             work += plan.work
             self._known = plan.bounds, self._known[1]
-            self._keep_proof(Certificate(self._capped, levels, plan.prices), most)
+            self._keep_proof(CeilingProof(self._capped, levels, plan.prices), most)
             self.hoped = _released(levels, plan, most.shape)
             broken = self._broken(levels, plan)
             if not broken.any():
@@ -115,7 +115,7 @@ class Refinement:
                 self._capped.tracked[state] = max(until, self._capped.tracked[state])
         return work
 
-    def _broken(self, levels: Sequence[Level], plan: Plan) -> Floats:
+    def _broken(self, levels: Sequence[Level], plan: Flows) -> Floats:
         """(T + 1, k): the mass by which releases at each step, and the end, break the bounds of states not tracked."""
         count, horizon = len(self._capped), levels[-1].step + 1
         found = np.zeros((horizon + 1, count))
@@ -154,7 +154,7 @@ class Refinement:
         if solution is not None and solution.value(worth) > self.value(worth):
             self.best = solution
 
-    def _keep_proof(self, proof: Certificate, most: Floats) -> None:
+    def _keep_proof(self, proof: CeilingProof, most: Floats) -> None:
         if proof.bound(most) < self.bound(most):
             self._certificate = proof
 
@@ -163,7 +163,7 @@ def _count(levels: Sequence[Level]) -> int:
     return sum(len(level.contexts) for level in levels)
 
 
-def _released(levels: Sequence[Level], plan: Plan, shape: tuple[int, ...]) -> Floats:
+def _released(levels: Sequence[Level], plan: Flows, shape: tuple[int, ...]) -> Floats:
     """(T, n): the expected releases of a plan."""
     found = np.zeros(shape)
     for level, given in zip(levels, plan.given, strict=True):

@@ -37,7 +37,7 @@ class Solution:
     private: bool  # whether all bounds are kept
 
     def value(self, worth: Floats) -> float:
-        """What its releases are worth."""
+        """The worth of its releases."""
         return float((self.released * worth).sum())
 
     def nodes(self) -> Nodes:
@@ -95,7 +95,7 @@ class Solution:
         return shares, after
 
     def _comes_from(self, depth: int) -> list[tuple[int, int]]:
-        """What is remembered before a level, with each history that it can become there."""
+        """The memories before a level, each with the histories that it can become there."""
         kernel = self.levels[depth].kernel
         if kernel is None:
             return [(0, node) for node in range(len(self.levels[0].contexts))]
@@ -125,7 +125,7 @@ def _within_bounds(
 ) -> list[Floats]:
     """The shares that these flows suppress, and more where a release would carry too much."""
     releasable = capped.window.problem.releasable
-    run = Run(capped, levels[0])
+    run = Passage(capped, levels[0])
     suppressed: list[Floats] = []
     for level, stays, goes in zip(levels, kept, given, strict=True):
         run.arrive(level)
@@ -148,8 +148,8 @@ def _within_bounds(
     return suppressed
 
 
-class Run:
-    """What arrives at each level under given suppressions, and how much of it passed each capped state: exact.
+class Passage:
+    """The mass that arrives at each level under given suppressions, and how much of it passed each capped state: exact.
 
     It is followed move by move, not read off the histories. The masses of each step sum to 1; `share` is the part of
     the window that is still suppressed before it.
@@ -186,7 +186,7 @@ def shares_passed(capped: CappedStates, levels: Sequence[Level], suppressed: Seq
 
     Where nothing arrives, as though everything were suppressed.
     """
-    silent, run = Run(capped, levels[0]), Run(capped, levels[0])
+    silent, run = Passage(capped, levels[0]), Passage(capped, levels[0])
     found = []
     for level, fraction in zip(levels, suppressed, strict=True):
         for each in (silent, run):
@@ -222,7 +222,7 @@ def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]
     chain = capped.window.problem.chain
     n = chain.size
     limits = capped.caps + VERDICT
-    run, private = Run(capped, levels[0]), True
+    run, private = Passage(capped, levels[0]), True
     possible = levels[0].mass > 0  # the histories that can come about, however unlikely
     is_silent = False  # whether the end can be reached without a release
     expected = np.zeros((chain.horizon, n))

@@ -28,7 +28,7 @@ NO_LIMIT = 1e9  # seconds, for no limit
 
 
 @dataclass(frozen=True)
-class Row:
+class Inequality:
     """A sum of variables that must not exceed 0."""
 
     columns: Ints
@@ -59,7 +59,7 @@ class LinearProgram:
         self._gains = gains
         self._flow = flow
         self._sources = sources
-        self._rows: list[Row] = []
+        self._rows: list[Inequality] = []
         self._entries = int(flow.nnz)
         self._model: Any = None if highs is None else self._new_model()
 
@@ -68,7 +68,7 @@ class LinearProgram:
         """Whether it is solved by interior point: each time afresh, and not in a corner."""
         return len(self._gains) > INTERIOR
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[Inequality]) -> None:
         """Add rows."""
         self._rows += rows
         self._entries += sum(len(row.columns) for row in rows)
