@@ -36,6 +36,7 @@ class CappedStates:
         chain = window.problem.chain
         (adversary,) = window.problem.adversaries
         self.window = window
+        self._adversary = adversary
         self.opening = window.opening(chain)
         possible = np.zeros((chain.horizon, chain.size), dtype=np.bool_)
         possible[window.first] = self.opening > 0
@@ -43,6 +44,7 @@ class CappedStates:
             possible[step] = (chain.transitions[step - 1][possible[step - 1]] > 0).any(axis=0)
         self.steps, self.contexts = np.nonzero(adversary.capped & possible)
         self.caps = adversary.cap[self.steps, self.contexts]
+        self._can_be_passed = possible[adversary.capped]  # of all capped states, in order of time
         self.numbers = np.full((chain.horizon, chain.size), -1)
         """(T, n): the number of each capped state."""
         self.numbers[self.steps, self.contexts] = np.arange(len(self.steps))
@@ -55,13 +57,11 @@ class CappedStates:
     def __len__(self) -> int:
         return len(self.steps)
 
-    @cached_property
-    def ahead(self) -> Floats:
-        """(T, n, k): from each context at a step, the probability of passing each capped state later."""
-        chain = self.window.problem.chain
-        found = np.zeros((chain.horizon, chain.size, len(self)))
-        for step in range(chain.horizon - 1, self.window.first, -1):
-            found[step - 1] = chain.transitions[step - 1] @ (self.at(step) + found[step])
+    def ahead(self, step: int) -> Floats:
+        """(n, k): from each context at a step, the probability of passing each capped state later."""
+        rows, _ = self._adversary.ahead[step]
+        found = np.zeros((len(rows), len(self)))
+        found[:, self.steps > step] = rows[:, self._can_be_passed[-rows.shape[1] :]] if rows.size else 0.0
         return found
 
     def at(self, step: int) -> Floats:

@@ -69,7 +69,7 @@ def end_excess(capped: CappedStates, level: Level, shares: Floats | None = None)
     if level.step + 1 == horizon:
         counts = level.counted_after(capped.groups) - capped.allowed(horizon)
         return np.concatenate([after - capped.caps, counts], axis=1)
-    later = level.lost @ (capped.at(level.step + 1) + capped.ahead[level.step + 1])
+    later = level.lost @ (capped.at(level.step + 1) + capped.ahead(level.step + 1))
     ends = (after - capped.caps) * level.lost.sum(axis=1)[:, None] + later
     return np.concatenate([ends, np.zeros((len(ends), len(capped.groups)))], axis=1)
 

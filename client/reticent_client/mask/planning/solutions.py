@@ -248,7 +248,7 @@ def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]
             break
         lost = mass @ level.lost
         silent += share * float(lost.sum())
-        later = capped.at(level.step + 1) + capped.ahead[level.step + 1]
+        later = capped.at(level.step + 1) + capped.ahead(level.step + 1)
         silent_passed += share * ((passed @ level.lost).sum(axis=1) + lost @ later)
         if not mass.any():
             private &= not possible.any()
