@@ -1,4 +1,4 @@
-"""The optimal check now and in an earlier revision: what it releases, how far it may be from the best, and how long.
+"""The optimal check against an earlier revision of it: releases, the gap to the best possible policy, and time.
 
 A chain is an hour a step, of the ten most visited places, "other" and gaps, from all days of a person; the third most
 visited context is sensitive. Without traces, people are simulated. `python -m benchmarks.optimal --help` has options.

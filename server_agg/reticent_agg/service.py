@@ -50,8 +50,6 @@ MAX_PHONES_TRACKED = 4096
 """Phones whose rate is limited; the least recently seen are dropped."""
 MAX_REQUEST_BYTES = 1 << 16
 """Bytes of a phone's other requests: enough for the largest request for decisions."""
-CLOSE_PAUSE = 0.05
-"""Seconds from a batch of contributions until queries with enough of them are closed, together with later batches'."""
 CLOSE_AGAIN = Backoff(first=1.0, limit=10.0)
 """The delays before closing is tried again after a failure."""
 LOCKED_PAUSE = 1.0
@@ -307,7 +305,6 @@ class AggregationService:
                 continue
             failures = locked = 0
             await first_of(self._must_close.wait(), *([] if due is None else [self._clock.wait_until(due)]))
-            await asyncio.sleep(CLOSE_PAUSE)
 
     async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)
