@@ -20,7 +20,7 @@ from reticent_client.mask.planning.programs import END, Bound, end_excess, relea
 
 @dataclass(frozen=True)
 class CeilingProof:
-    """Prices of a window's bounds, over histories of which none is lost."""
+    """Prices of a window's bounds, over merged histories. Those of less mass than `NEGLIGIBLE` count for nothing."""
 
     capped: CappedStates
     levels: list[Level]
