@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time as wall
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -169,13 +169,25 @@ class Workers:
     def _database(self) -> list[str]:
         return [] if self.database is None else [self.database, *([] if self._claims else ["without a claim"])]
 
-    def start(self, seed: int, most: int) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.agg.worker", str(self.folder), str(seed), str(most), *self._database()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, seeds: Iterable[int], most: int) -> list[subprocess.Popen[str]]:
+        """Processes that begin together: each has claimed its slot before one of them contributes."""
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.agg.worker", str(self.folder), str(seed), str(most), *self._database()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for seed in seeds
+        ]
+        for each in started:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        for each in started:
+            assert each.stdin is not None
+            each.stdin.write("go\n")
+            each.stdin.flush()
+        return started
 
     def check(self, acknowledged: set[int]) -> None:
         """All that was acknowledged is in the sum, and nothing is in it twice."""
@@ -198,8 +210,7 @@ def acknowledged_in(lines: Sequence[str], workers: Workers) -> set[int]:
 
 
 def check_two_processes_may_race(workers: Workers) -> None:
-    running = [workers.start(seed, 4) for seed in (1, 2)]
-    for each in running:
+    for each in workers.start((1, 2), 4):
         lines = each.communicate("", timeout=DEADLINE)[0].splitlines(keepends=True)
         assert lines[-1] == "done\n"
         assert acknowledged_in(lines, workers) == set(range(60))
@@ -229,8 +240,7 @@ def check_processes_may_be_killed(workers: Workers, side_by_side: int) -> None:
     acknowledged: set[int] = set()
     interrupted = 0
     for first in range(0, 24, side_by_side):
-        processes = [workers.start(seed, 3) for seed in range(first, first + side_by_side)]
-        for process in processes:
+        for process in workers.start(range(first, first + side_by_side), 3):
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]
             wall.sleep(chance.random() * 0.004)  # the length of a transaction

@@ -15,7 +15,7 @@ from tests.parties import aggregation
 
 
 def main(folder: Path, seed: int, most: int, database: str | None, *, claims: bool) -> None:
-    """Send the messages of a folder in an order of this process's own, some twice; then wait to be killed."""
+    """When told to, send the messages of a folder in an order of this process's own, some twice; wait to be killed."""
     store = SqlStore(folder / "aggregation.db" if database is None else database)
     chance = random.Random(seed)  # noqa: S311  # an order
     server = AggregationServer(
@@ -29,6 +29,9 @@ def main(folder: Path, seed: int, most: int, database: str | None, *, claims: bo
         places = list(range(len(list(folder.glob("*.message")))))
         messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
         chance.shuffle(places)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
         while places:
             batch = [places.pop() for _ in range(min(len(places), chance.randint(1, most)))]
             batch += chance.choices(batch, k=2)
