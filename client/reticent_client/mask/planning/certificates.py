@@ -44,6 +44,6 @@ class CeilingProof:
                 gain = gain - (releases_excess(self.capped, level) * at[level.step][level.contexts]).sum(axis=1)
             gain = np.where(releasable[level.step, level.contexts], gain, -np.inf)
             onward = np.maximum(gain, onward)
-            if level.kernel is not None:
-                onward = level.kernel @ onward
+            if level.moves is not None:
+                onward = level.moves.back(onward)
         return float(self.levels[0].mass @ onward)

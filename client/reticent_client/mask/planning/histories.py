@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 
 from reticent_client.mask.chain import Bools, Floats
 from reticent_client.mask.planning.windows import Window
@@ -24,9 +25,6 @@ NEGLIGIBLE = 1e-200
 """A history of less mass is lost, or suppressed. Far above `TINY`, so that what others lead to can be computed."""
 EXPLORED = 0.05
 """The share of every history that a policy near another one may suppress, for all that is known."""
-
-Behaviour = dict[int, tuple[Ints, Floats]]
-"""A policy: at each step the histories that it knows, as sorted codes, and the shares that it suppresses."""
 
 
 class CappedStates:
@@ -50,12 +48,21 @@ class CappedStates:
         self.numbers[self.steps, self.contexts] = np.arange(len(self.steps))
         self.groups = np.unique(self.contexts) if len(self.contexts) else np.array([-1])
         """The contexts of capped states; those that were passed are counted for each."""
+        self.remembered = np.full(len(self.steps), -1)
+        """(k,): the step up to which histories remember each state; -1 for not at all."""
         self.tracked = np.full(len(self.steps), -1)
         """(k,): the step up to which merged histories remember each state; -1 for not at all."""
-        self._keys: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def of_step(self, step: int) -> tuple[Ints, Ints, Floats, Floats]:
+        """The numbers of a step's capped states, those of the remembered ones, and what is allowed there and after."""
+        numbers = self.numbers[step]
+        marks = np.full(len(numbers), -1)
+        marked = np.flatnonzero(numbers >= 0)
+        marks[marked] = np.where(self.remembered[numbers[marked]] >= 0, numbers[marked], -1)
+        return numbers, marks, self.allowed(step), self.allowed(step + 1)
 
     def ahead(self, step: int) -> Floats:
         """(n, k): from each context at a step, the probability of passing each capped state later."""
@@ -69,13 +76,33 @@ class CappedStates:
         return np.asarray(self.numbers[step][:, None] == np.arange(len(self)), dtype=np.float64)
 
     def allowed(self, step: int) -> Floats:
-        """(groups,): how many states of each group a release at this step may have passed on average."""
-        earlier = self.steps < step
+        """(groups,): how many remembered states of each group a release at this step may have passed on average."""
+        earlier = (self.steps < step) & (self.remembered >= 0)
         return np.array([self.caps[earlier & (self.contexts == group)].sum() for group in self.groups])
 
-    def key_with(self, key: int, state: int) -> int:
-        """The identity of a set of states with one more; 0 is the empty set."""
-        return self._keys.setdefault((key, state), len(self._keys) + 1)
+
+@dataclass(frozen=True)
+class Moves:
+    """The moves from the histories of one step to those of the next, sorted by source."""
+
+    source: Ints
+    target: Ints
+    chance: Floats
+    shape: tuple[int, int]
+
+    def forward(self, masses: Floats) -> Floats:
+        """(m,): what arrives of these masses (m before,)."""
+        return _sums(self.target, masses[self.source] * self.chance, self.shape[1])
+
+    def back(self, values: Floats) -> Floats:
+        """(m before,): what to expect of these values (m,)."""
+        return _sums(self.source, self.chance * values[self.target], self.shape[0])
+
+    @cached_property
+    def matrix(self) -> csr_array:
+        """(m before, m): the probabilities."""
+        ends = np.concatenate([[0], np.cumsum(np.bincount(self.source, minlength=self.shape[0]))])
+        return csr_array((self.chance, self.target, ends), shape=self.shape)
 
 
 @dataclass
@@ -84,15 +111,17 @@ class Level:
 
     step: int
     contexts: Ints  # (m,)
-    sets: Ints  # (m,): of each history, as a row of the next four
-    keys: Ints  # (h,): the identity of each set; below 0, and of this level only, if it is merged
+    sets: Ints  # (m,): of each history, as a row of the next three
     passed: Bools  # (h, k): the capped states that were certainly passed
     counts: Ints  # (h, groups): how many states were passed at least
     are_merged: Bools  # (h,)
     mass: Floats  # (m,): what arrives if everything is suppressed
-    kernel: csr_array | None  # (m before, m): the moves that lead here; None at the first step
+    moves: Moves | None  # that lead here; None at the first step
     lost: Floats  # (m, n): the probability of moving on to histories that are not followed
     numbers: Ints  # (n,): of the capped states of this step
+    marks: Ints  # (n,): of those that are remembered
+    allowed: Floats  # (groups,): how many states a release at this step may have passed on average
+    allowed_after: Floats  # and one at the next step
     onward: Ints  # (m,): what each history remembers after the step, before any merging; 0 at the last step
 
     @cached_property
@@ -116,41 +145,69 @@ class Level:
 
     def counted_after(self, groups: Ints) -> Ints:
         """(m, groups): how many it has passed after the step."""
-        here = self.numbers[self.contexts] >= 0
+        here = self.marks[self.contexts] >= 0
         return np.asarray(self.counted + (here[:, None] & (self.contexts[:, None] == groups)))
 
-    @property
-    def codes(self) -> Ints:
-        """(m,): a number for each history, by which policies know it."""
-        return np.asarray(self.keys[self.sets] * self.lost.shape[1] + self.contexts)
+
+class Behaviour:
+    """A policy over some levels, for any history: also for one that they merge, and 1 for one that they lose.
+
+    Args:
+        levels: Its histories.
+        suppressed: Per level (m,): the shares of each that it suppresses.
+    """
+
+    def __init__(self, levels: Sequence[Level], suppressed: Sequence[Floats]) -> None:
+        self._levels = levels
+        self._suppressed = suppressed
+        self._moves: list[tuple[Ints, Ints]] = []  # per level: sorted pairs of memory and context, and where they lead
+        for before, level in pairwise(levels):
+            moves = level.moves
+            if moves is None:
+                raise AssertionError("only to the first level nothing leads")
+            pairs = before.onward[moves.source] * before.lost.shape[1] + level.contexts[moves.target]
+            unique, first = np.unique(pairs, return_index=True)
+            self._moves.append((unique, moves.target[first]))
+
+    def share(self, depth: int, nodes: Ints) -> Floats:
+        """The shares suppressed of these histories of a level; 1 for an unknown one, which is -1."""
+        found = np.ones(len(nodes))
+        found[nodes >= 0] = self._suppressed[depth][nodes[nodes >= 0]]
+        return found
+
+    def onward(self, depth: int, nodes: Ints, contexts: Ints) -> Ints:
+        """The histories of the next level that these lead to, if they go on to these contexts; -1 for none."""
+        level, (known, leads) = self._levels[depth], self._moves[depth]
+        found = np.full(len(nodes), -1)
+        if len(known):
+            here = np.flatnonzero(nodes >= 0)
+            pairs = level.onward[nodes[here]] * level.lost.shape[1] + contexts[here]
+            place = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
+            found[here] = np.where(known[place] == pairs, leads[place], -1)
+        return found
 
 
-def behaviour(levels: Sequence[Level], suppressed: Sequence[Floats]) -> Behaviour:
-    """The policy that suppresses these shares of each level's histories."""
-    found: Behaviour = {}
-    for level, share in zip(levels, suppressed, strict=True):
-        order = np.argsort(level.codes)
-        found[level.step] = level.codes[order], np.asarray(share, dtype=np.float64)[order]
-    return found
-
-
-def follow(capped: CappedStates, least: float, policy: Behaviour) -> list[Level]:
+def follow(capped: CappedStates, least: float, policy: Behaviour | None, limit: float = np.inf) -> list[Level] | None:
     """The histories of a window that a policy, or one near it, reaches with at least this probability.
 
-    The policy suppresses what it does not know. All others are lost.
+    No policy stands for one that suppresses everything. All other histories are lost. None if there are more of them
+    than the limit.
     """
-    return _unfold(capped, least, policy, merge=False, count=False)
+    return _unfold(capped, least, policy, limit, merge=False)
 
 
-def merge(capped: CappedStates, least: float, *, count: bool) -> list[Level]:
-    """The histories of a window, merged where they agree in the tracked states and, maybe, in the number of states.
+def merge(capped: CappedStates, least: float, policy: Behaviour | None, limit: float = np.inf) -> list[Level] | None:
+    """The histories of a window, merged where they agree in the tracked states and in the number of states.
 
-    Those that are at least this likely, if everything is suppressed, are followed one by one.
+    Those that the policy, or one near it, reaches with at least this probability are followed one by one. None if there
+    are more of them than the limit.
     """
-    return _unfold(capped, least, {}, merge=True, count=count)
+    return _unfold(capped, least, policy, limit, merge=True)
 
 
-def _unfold(capped: CappedStates, least: float, policy: Behaviour, *, merge: bool, count: bool) -> list[Level]:
+def _unfold(
+    capped: CappedStates, least: float, policy: Behaviour | None, limit: float, *, merge: bool
+) -> list[Level] | None:
     chain = capped.window.problem.chain
     n, groups = chain.size, capped.groups
     contexts = np.flatnonzero(capped.opening > 0)
@@ -161,21 +218,23 @@ def _unfold(capped: CappedStates, least: float, policy: Behaviour, *, merge: boo
             capped.window.first,
             contexts,
             np.zeros(len(contexts), dtype=np.int64),
-            np.zeros(1, dtype=np.int64),
             np.zeros((1, len(capped)), dtype=np.bool_),
             np.zeros((1, len(groups)), dtype=np.int64),
             np.zeros(1, dtype=np.bool_),
             mass,
             None,
             np.zeros((len(contexts), n)),
-            capped.numbers[capped.window.first],
+            *capped.of_step(capped.window.first),
             np.zeros(len(contexts), dtype=np.int64),
         )
     ]
-    for step in range(capped.window.first + 1, chain.horizon):
+    total = len(contexts)
+    place = np.arange(len(contexts))  # of each history among those of the policy
+    for depth, step in enumerate(range(capped.window.first + 1, chain.horizon)):
         before = levels[-1]
-        reach = reach * np.maximum(_suppressed(policy, before), EXPLORED)
-        sets = _Sets.after(before, capped)
+        if policy is not None:
+            reach = reach * np.maximum(policy.share(depth, place), EXPLORED)
+        sets = _Sets.after(before, capped).forgetting(capped.remembered >= step)
         before.onward = sets.of_node
         source, context = np.nonzero(chain.transitions[step - 1][before.contexts])
         chance = chain.transitions[step - 1][before.contexts[source], context]
@@ -183,38 +242,48 @@ def _unfold(capped: CappedStates, least: float, policy: Behaviour, *, merge: boo
         child = child.ravel()
         owner = codes // n
         mass = _sums(child, before.mass[source] * chance, len(codes))
-        reach = _sums(child, reach[source] * chance, len(codes))
+        arrives = reach[source] * chance
+        if policy is not None:
+            place = _of_largest(child, arrives, policy.onward(depth, place[source], context), len(codes))
+        reach = _sums(child, arrives, len(codes))
         kept = (mass >= NEGLIGIBLE) & (reach >= least) & ~sets.are_merged[owner]
         if merge:
-            sets, into = sets.merged(owner[~kept], capped.tracked >= step, count=count)
+            sets, into = sets.merged(owner[~kept], capped.tracked >= step)
             codes, moved = np.unique(np.where(kept, codes, into[owner] * n + codes % n), return_inverse=True)
-            child = moved.ravel()[child]
+            moved = moved.ravel()
+            child = moved[child]
             mass = _sums(child, before.mass[source] * chance, len(codes))
-            reach = _sums(moved.ravel(), reach, len(codes))
+            if policy is not None:
+                place = _of_largest(moved, reach, place, len(codes))
+            reach = _sums(moved, reach, len(codes))
             kept = mass >= NEGLIGIBLE
         follows = kept[child]
         before.lost[source[~follows], context[~follows]] = chance[~follows]
-        place = np.cumsum(kept) - 1
-        entries = (chance[follows], (source[follows], place[child[follows]]))
-        kernel = csr_array(coo_array(entries, shape=(len(before.contexts), int(kept.sum()))))
+        number = np.cumsum(kept) - 1
+        shape = len(before.contexts), int(kept.sum())
+        moves = Moves(source[follows], number[child[follows]], chance[follows], shape)
         used, which = np.unique(codes[kept] // n, return_inverse=True)
         levels.append(
             Level(
                 step,
                 codes[kept] % n,
                 which.ravel(),
-                sets.keys[used],
                 sets.passed[used],
                 sets.counts[used],
                 sets.are_merged[used],
                 mass[kept],
-                kernel,
+                moves,
                 np.zeros((int(kept.sum()), n)),
-                capped.numbers[step],
+                *capped.of_step(step),
                 np.zeros(int(kept.sum()), dtype=np.int64),
             )
         )
+        total += int(kept.sum())
+        if total > limit:
+            return None
         reach = reach[kept]
+        if policy is not None:
+            place = place[kept]
     return levels
 
 
@@ -222,20 +291,18 @@ def _sums(places: Ints, values: Floats, size: int) -> Floats:
     return np.asarray(np.bincount(places, values, size), dtype=np.float64)
 
 
-def _suppressed(policy: Behaviour, level: Level) -> Floats:
-    """(m,): the shares of a level's histories that a policy suppresses."""
-    known, shares = policy.get(level.step, (np.zeros(0, dtype=np.int64), np.zeros(0)))
-    if not len(known):
-        return np.ones(len(level.contexts))
-    place = np.minimum(np.searchsorted(known, level.codes), len(known) - 1)
-    return np.where(known[place] == level.codes, shares[place], 1.0)
+def _of_largest(places: Ints, sizes: Floats, values: Ints, size: int) -> Ints:
+    """For each place, the value of its largest entry."""
+    order = np.argsort(sizes, kind="stable")
+    found = np.full(size, -1)
+    found[places[order]] = values[order]
+    return found
 
 
 @dataclass
 class _Sets:
     """The sets of states passed after a level."""
 
-    keys: Ints
     passed: Bools
     counts: Ints
     of_node: Ints  # (m,): of each history of the level
@@ -243,36 +310,48 @@ class _Sets:
 
     @classmethod
     def after(cls, level: Level, capped: CappedStates) -> _Sets:
-        n = len(level.numbers)
-        number = level.numbers[level.contexts]
-        pairs = level.sets * (n + 1) + np.where(number >= 0, level.contexts + 1, 0)
-        unique, first, of_node = np.unique(pairs, return_index=True, return_inverse=True)
-        old, new = level.sets[first], number[first]
-        keys = level.keys[old].copy()
-        for place in np.flatnonzero((unique % (n + 1) > 0) & ~level.are_merged[old]):
-            keys[place] = capped.key_with(int(keys[place]), int(new[place]))
-        counts = level.counted_after(capped.groups)[first]
-        return cls(keys, level.known_after[first], counts, of_node.ravel(), level.are_merged[old])
+        n = len(level.marks)
+        marks = level.marks[level.contexts]
+        pairs = level.sets * (n + 1) + np.where(marks >= 0, level.contexts + 1, 0)
+        _, first, of_node = np.unique(pairs, return_index=True, return_inverse=True)
+        sets = level.sets[first]
+        passed, new = level.passed[sets], np.flatnonzero(marks[first] >= 0)
+        passed[new, marks[first][new]] = True
+        return cls(passed, level.counted_after(capped.groups)[first], of_node.ravel(), level.are_merged[sets])
 
-    def merged(self, members: Ints, tracked: Bools, *, count: bool) -> tuple[_Sets, Ints]:
+    def forgetting(self, remembered: Bools) -> _Sets:
+        """These sets without the states that are remembered no longer; merged ones stay as they are."""
+        if not (self.passed & ~remembered).any():
+            return self
+        own = np.where(self.are_merged, np.cumsum(self.are_merged), 0)
+        _, first, group = np.unique(
+            np.concatenate([own[:, None], self.passed & remembered], axis=1),
+            axis=0,
+            return_index=True,
+            return_inverse=True,
+        )
+        group = group.ravel()
+        counts = np.full((len(first), self.counts.shape[1]), self.passed.shape[1])
+        np.minimum.at(counts, group, self.counts)
+        passed = np.where(self.are_merged[first, None], self.passed[first], self.passed[first] & remembered)
+        return _Sets(passed, counts, group[self.of_node], self.are_merged[first])
+
+    def merged(self, members: Ints, tracked: Bools) -> tuple[_Sets, Ints]:
         """These sets, and those of some members merged where they agree in the tracked states; and where each went.
 
         A merged set has what all of its members have, and the least number of states.
         """
         members = np.unique(members)
-        alike = self.passed[members] & tracked
-        if count:
-            alike = np.concatenate([self.counts[members], alike], axis=1)
+        alike = np.concatenate([self.counts[members], self.passed[members] & tracked], axis=1)
         unique, group = np.unique(alike, axis=0, return_inverse=True)
         group = group.ravel()
         passed = np.ones((len(unique), self.passed.shape[1]), dtype=np.bool_)
         np.logical_and.at(passed, group, self.passed[members])
         counts = np.full((len(unique), self.counts.shape[1]), self.passed.shape[1])
         np.minimum.at(counts, group, self.counts[members])
-        into = np.full(len(self.keys), -1)
-        into[members] = len(self.keys) + group
+        into = np.full(len(self.passed), -1)
+        into[members] = len(self.passed) + group
         found = _Sets(
-            np.concatenate([self.keys, -1 - np.arange(len(unique))]),
             np.concatenate([self.passed, passed]),
             np.concatenate([self.counts, counts]),
             self.of_node,

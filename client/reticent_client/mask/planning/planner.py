@@ -4,13 +4,17 @@ After a release (t1, i) a policy loses nothing by forgetting what came before. I
 context and the set of capped states passed since matter. That is one linear program for each (t1, i), backwards in
 time.
 
-The windows are swept several times. Each sweep follows more histories, in the windows where the distance between the
-value and the bound matters. So the search can be stopped at any time.
+First each window is solved coarsely. Then those whose distance between value and bound matters most are refined, a few
+at a time and on all cores, and all windows are evaluated anew. So the search can be stopped at any time. Its order does
+not depend on the time that anything takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +23,7 @@ from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.adaptation import nodes_of_table, plan_windows
 from reticent_client.mask.planning.automata import Nodes
-from reticent_client.mask.planning.refinement import Refinement
+from reticent_client.mask.planning.refinement import SAME, Refinement, Side
 from reticent_client.mask.planning.solutions import Solution
 from reticent_client.mask.planning.windows import Table, Window
 from reticent_client.mask.policy import START
@@ -28,9 +32,11 @@ from reticent_client.mask.problem import Problem
 State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
-BUDGET = 6_000_000  # entries of the programs that are solved, times the effort
-SWEEPS = 40
-PART = 0.1  # a window is refined if its gap matters at least this much, compared with the one whose gap matters most
+BUDGET = 120_000_000  # the work of the solver, times the effort
+ROUNDS = 60
+PART = 0.3  # windows are refined together if they promise this part of what the best one promises for its work
+TOGETHER = 6  # windows, at most
+WORKERS = min(os.cpu_count() or 1, 4)  # windows that are refined at the same time
 
 Progress = Callable[[float, float], None]
 """Called with the value and the ceiling so far."""
@@ -77,39 +83,68 @@ class Planner:
         self._after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
         self._spent = 0
         self._known: dict[State, Refinement] = {}
-        self._matters: dict[State, float] = {}  # of each window, how much its own gap may matter in a day
+        self._matters: dict[State, tuple[float, float]] = {}  # how often each window begins, and its own gap
         self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
 
     def run(self) -> OptimalResult:
-        """Sweep over the windows until the gap is closed, or all that the effort allows was tried.
+        """Refine windows until the gap is closed, or all that the effort allows was tried.
 
         An interrupt (ctrl-C) ends the search; what was found until then is kept.
         """
-        result = self._sweep(np.inf)
-        try:
-            for _ in range(SWEEPS if self.effort > 0 else 0):
-                if self._progress is not None:
-                    self._progress(result.value, result.ceiling)
-                missing = result.ceiling - result.value
-                if (
-                    missing <= max(SHORT, self.gap * result.ceiling)
-                    or self._is_over()
-                    or not any(self._matters.values())
-                ):
-                    break
-                weights = list(self._matters.values())
-                least = PART * max(weights) if self._spent else 0.0
-                result = self._sweep(least)
-        except KeyboardInterrupt:
-            self.deadline.stop()
-            result = self._sweep(np.inf)
+        result = self._sweep(None)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            try:
+                for number in range(ROUNDS if self.effort > 0 else 0):
+                    if self._progress is not None:
+                        self._progress(result.value, result.ceiling)
+                    missing = result.ceiling - result.value
+                    if missing <= max(SHORT, self.gap * result.ceiling) or self._is_over():
+                        break
+                    if number == 0:
+                        result = self._sweep(pool)
+                    elif chosen := self._next():
+                        self._refine(chosen, pool)
+                        result = self._sweep(None)
+                    else:
+                        break
+            except KeyboardInterrupt:
+                self.deadline.stop()
+                pool.shutdown(cancel_futures=True)
+                result = self._sweep(None)
         return result
 
     def _is_over(self) -> bool:
         return self._spent >= BUDGET * self.effort or self.deadline.passed()
 
-    def _sweep(self, least: float) -> OptimalResult:
-        """Go through all windows, and refine those whose own gap matters at least this much."""
+    def _next(self) -> list[tuple[State, Side]]:
+        """The next to be refined: those whose gap matters most for the work that they need."""
+        promises = {
+            (key, side): often * self._known[key].promise(side, gap, self._worth, self._most)
+            for key, (often, gap) in self._matters.items()
+            for side in Side
+            if often * gap > 0
+        }
+        best = sorted(promises, key=lambda task: (-promises[task], task[0], task[1].value))[:TOGETHER]
+        return [task for task in best if promises[task] >= PART * promises[best[0]] and promises[task] > 0]
+
+    def _refine(self, tasks: Iterable[tuple[State, Side]], pool: Executor) -> None:
+        """Refine some windows, each for the later releases as they are."""
+        by_window = defaultdict(list)
+        for key, side in tasks:
+            by_window[key].append(side)
+
+        def refine(key: State) -> int:
+            known = self._known[key]
+            work = 0
+            for side in sorted(by_window[key], key=lambda side: -side.value):
+                if known.bound(self._most) - known.value(self._worth) > SAME:
+                    work += known.refine(side, self._worth, self._most, self.deadline)
+            return work
+
+        self._spent += sum(pool.map(refine, by_window))
+
+    def _sweep(self, pool: Executor | None) -> OptimalResult:
+        """Go through all windows, and with a pool refine each for what is known of those after it."""
         problem, chain = self.problem, self.problem.chain
         best: dict[State, Table | Solution] = {}
         bounds: dict[State, float] = {}
@@ -119,15 +154,17 @@ class Planner:
             if start != START:
                 gain = np.where(problem.releasable[start + 1], self._most[start + 1], 0.0)
                 self._after[start] = chain.transitions[start] @ np.maximum(gain, self._after[start + 1])
-            for i in indices:
-                window = Window(problem, start, i, self._worth)
-                if self._matters.get((start, i), 0.0) >= least and not self._is_over():
-                    self._spent += self._known[start, i].refine(self._worth, self._most, self.deadline)
-                best[start, i], value, bound = self._window(window)
-                bounds[start, i] = bound - value
+            windows = {(start, i): Window(problem, start, i, self._worth) for i in indices}
+            for key, window in windows.items():
+                self._known.setdefault(key, Refinement(window))
+            if pool is not None and not self._is_over():
+                self._refine([(key, side) for key in windows for side in Side], pool)
+            for key, window in windows.items():
+                best[key], value, bound = self._window(window)
+                bounds[key] = bound - value
                 if start != START:
-                    self._worth[start, i] = problem.weights[i] + value
-                    self._most[start, i] = problem.weights[i] + bound
+                    self._worth[key] = problem.weights[key[1]] + value
+                    self._most[key] = problem.weights[key[1]] + bound
         self._weigh(best, bounds)
         return OptimalResult(best, value, bound, bound - value <= SHORT)
 
@@ -136,7 +173,7 @@ class Planner:
         key = window.start, window.index
         table = self._fallback.tables[key]
         plain = window.value(table)
-        known = self._known.setdefault(key, Refinement(window))
+        known = self._known[key]
         value = max(plain, known.value(self._worth))
         bound = max(min(self._unprotected(window), known.bound(self._most)), value)
         best = known.best
@@ -158,7 +195,7 @@ class Planner:
             begins += often * released
             hoped += often_hoped * for_bound
             own = max(gaps[key] - float((for_bound * missing).sum()), 0.0)
-            self._matters[key] = 0.0 if self._known[key].is_stuck else max(often, often_hoped) * own
+            self._matters[key] = max(often, often_hoped), own
 
     def _unprotected(self, window: Window) -> float:
         """An upper bound for every policy in the window: none exceeds it even if nothing has to be protected."""

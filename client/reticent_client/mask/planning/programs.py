@@ -27,6 +27,8 @@ END = -1
 
 NOTABLE = 1e-9  # a bound that is broken by less mass than this is not added
 PART = 0.01  # bounds that are broken by less than this part of the worst are not added yet, in a small program
+NEAR = 0.05  # a belief this close to its cap gets its bound in a large program, too
+FAINT = 1e-5  # if it is about more mass than this
 ROUNDS = 40
 PRICED = 1e-12  # a bound that costs less is free
 
@@ -59,7 +61,7 @@ def releases_excess(capped: CappedStates, level: Level, shares: Floats | None = 
     Shares (m, k) say how much of each history passed each state; without them, what is certain.
     """
     known = np.where(capped.steps < level.step, (level.known if shares is None else shares) - capped.caps, 0.0)
-    return np.concatenate([known, level.counted - capped.allowed(level.step)], axis=1)
+    return np.concatenate([known, level.counted - level.allowed], axis=1)
 
 
 def end_excess(capped: CappedStates, level: Level, shares: Floats | None = None) -> Floats:
@@ -67,7 +69,7 @@ def end_excess(capped: CappedStates, level: Level, shares: Floats | None = None)
     horizon = capped.window.problem.chain.horizon
     after = level.known_after if shares is None else np.maximum(shares, level.known_after)
     if level.step + 1 == horizon:
-        counts = level.counted_after(capped.groups) - capped.allowed(horizon)
+        counts = level.counted_after(capped.groups) - level.allowed_after
         return np.concatenate([after - capped.caps, counts], axis=1)
     later = level.lost @ (capped.at(level.step + 1) + capped.ahead(level.step + 1))
     ends = (after - capped.caps) * level.lost.sum(axis=1)[:, None] + later
@@ -103,19 +105,24 @@ class Program:
         sources[: len(levels[0].contexts)] = 1.0
         self._linear = LinearProgram(np.concatenate([np.zeros(total), gains[self._free]]), self._flow(), sources)
 
-    def solve(self, known: Iterable[Bound], deadline: Deadline) -> Flows | None:
-        """The best flows, beginning with some bounds; None when the solver gives up."""
+    def solve(self, known: Iterable[Bound], deadline: Deadline, enough: float = 0.0) -> Flows | None:
+        """The best flows, beginning with some bounds; None when the solver gives up.
+
+        A large program is not solved once more if the last time changed its value by no more than enough.
+        """
         self._add([bound for bound in known if self._applies(bound)])
         plan: Flows | None = None
+        value = np.inf
         for _ in range(ROUNDS):
             found = None if deadline.passed() else self._linear.solve(deadline.left())
             if found is None:
                 return None
             plan = self._plan(found)
             new = self._broken(plan.kept, plan.given)
-            if not new:
+            if not new or new[0][0] <= NOTABLE or (self._linear.is_large and value - found.value <= enough):
                 break
-            self._add(new)
+            self._add([bound for over, bound in new if self._linear.is_large or over >= PART * new[0][0]])
+            value = found.value
         return plan
 
     def _plan(self, found: Optimum) -> Flows:
@@ -137,29 +144,33 @@ class Program:
         for before, level, *offsets in zip(
             self._levels, self._levels[1:], self._offsets, self._offsets[1:], strict=False
         ):
-            if level.kernel is None:
-                raise AssertionError("only the first level has no kernel")
-            kernel = coo_array(level.kernel)
-            rows.append(offsets[1] + kernel.col)
-            columns.append(offsets[0] + kernel.row)
-            values.append(-kernel.data * before.mass[kernel.row] / level.mass[kernel.col])
+            moves = level.moves
+            if moves is None:
+                raise AssertionError("only to the first level nothing leads")
+            rows.append(offsets[1] + moves.target)
+            columns.append(offsets[0] + moves.source)
+            values.append(-moves.chance * before.mass[moves.source] / level.mass[moves.target])
         entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns)))
         return coo_array(entries, shape=(total, total + len(free))).tocsr()
 
-    def _broken(self, kept: list[Floats], given: list[Floats]) -> list[Bound]:
-        """The bounds that these flows break most, and that are not in the program yet."""
+    def _broken(self, kept: list[Floats], given: list[Floats]) -> list[tuple[float, Bound]]:
+        """The bounds that these flows break, and how much mass breaks them, the worst first; not those in the program.
+
+        In a large program, those that are nearly broken come, too: it takes long to solve it once more.
+        """
         found: list[tuple[float, Bound]] = []
         end = np.zeros(self._ends[0].shape[1])
         for level, stays, goes, release, ends in zip(
             self._levels, kept, given, self._releases, self._ends, strict=True
         ):
             end += (stays * level.mass) @ ends
-            over = _by_context(level.contexts, self._size) @ ((goes * level.mass)[:, None] * release)
-            found += [(over[j, k], (level.step, int(j), int(k))) for j, k in np.argwhere(over > NOTABLE)]
+            sums, released = _by_context(level.contexts, self._size), goes * level.mass
+            over = sums @ (released[:, None] * release)
+            mass = (sums @ released)[:, None]
+            least = np.where((mass > FAINT) & self._linear.is_large, -NEAR * mass, NOTABLE)
+            found += [(over[j, k], (level.step, int(j), int(k))) for j, k in np.argwhere(over > least)]
         found += [(end[k], (END, 0, int(k))) for k in np.flatnonzero(end > NOTABLE)]
-        found = sorted((each for each in found if each[1] not in self._added), reverse=True)
-        part = 0.0 if self._linear.is_large else PART
-        return [bound for over, bound in found if over >= part * found[0][0]]
+        return sorted((each for each in found if each[1] not in self._added), reverse=True)
 
     def _applies(self, bound: Bound) -> bool:
         """Whether anything can be released there."""
@@ -194,7 +205,6 @@ class Program:
         return Inequality(self._release[self._offsets[number] + nodes], values), mass
 
 
-def _by_context(contexts: Ints, size: int) -> csr_array:
-    """(n, m): sums over the histories of each context."""
-    ones = (np.ones(len(contexts)), (contexts, np.arange(len(contexts))))
-    return csr_array(coo_array(ones, shape=(size, len(contexts))))
+def _by_context(contexts: Ints, size: int) -> Floats:
+    """(n, m): for sums over the histories of each context."""
+    return np.asarray(np.arange(size)[:, None] == contexts, dtype=np.float64)

@@ -1,37 +1,101 @@
 """The search in one window: larger and larger programs over its histories.
 
 One program merges histories: it is a relaxation. The prices of its bounds prove an upper bound, and if its solution
-happens to keep all bounds, it is the optimum. Otherwise the states whose bounds it breaks most are tracked in the next
-one. The other program follows the likely histories one by one and loses all others: its solution is private.
+happens to keep all bounds, it is the optimum. The other program follows the likely histories one by one and loses all
+others: its solution is private. Both remember only the states whose bounds were broken by a solution before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.certificates import CeilingProof
-from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, behaviour, follow, merge
+from reticent_client.mask.planning.histories import Behaviour, CappedStates, Ints, Level, follow, merge
 from reticent_client.mask.planning.programs import NOTABLE, Bound, Flows, Program, end_excess, releases_excess
 from reticent_client.mask.planning.solutions import Solution, make_private, shares_passed
 from reticent_client.mask.planning.windows import Window
 
-UNCOUNTED = 1_500  # histories that are merged without a count, at most
 SIZE = 600  # histories in the first programs
 LARGER = 1.6  # each time that a window is refined, its programs may have so many times as many
-MOST = 10_000  # histories in a program, at most
-FOLLOWED = 0.01  # histories that are at least this likely are not merged where all others are counted
-LIKELY = 0.03  # the least probability of the histories that are followed first
+FULLER = 1.3  # and so many times as many as that if they are followed, not merged
+MOST = 16_000  # histories in the last programs
+LIKELY = 0.1  # the probability of the histories that are followed first
 FINER = 3.0  # the next histories to be followed are so much less likely
 UNLIKELY = 1e-12
-COUNTED_ROUNDS = 3
-ROUNDS = 12  # programs with merged histories at a time
-MUCH = 0.5  # states whose bounds are broken by this part of the worst are tracked, too
+ROUNDS = 12  # programs at a time
+TRACKING_ROUNDS = 2  # of these, programs that track one more state
+SOME = 0.05  # states whose bounds are broken by this part of the worst are remembered, too
+MUCH = 0.5  # and by this part, they are tracked
+CLOSE = 0.01  # the part of the gap that a large program may leave
 SAME = 1e-7  # a difference that does not matter
-VAIN = 2  # times without anything better, before a window is left alone
+HOPE = 0.1  # the part of the gap that a refinement may gain even if the last one did not
+LITTLE = 100_000  # no refinement is taken for less work
+VAIN = 2  # times without anything better, before a side is left alone
+
+
+class Side(Enum):
+    """A side of the search: the solution of a window, or the bound on it."""
+
+    SOLUTION = 0
+    BOUND = 1
+
+
+class Unfold(Protocol):
+    """Unfolds the histories of a window: `follow` or `merge`."""
+
+    def __call__(self, least: float, policy: Behaviour | None, limit: float = ...) -> list[Level] | None:
+        """The levels, if they have no more histories than the limit."""
+        ...
+
+
+@dataclass
+class SideSearch:
+    """One side's search: its last program, and what it brought."""
+
+    size: int = field(default_factory=lambda: SIZE)  # histories that the next program may have
+    least: float = field(default_factory=lambda: LIKELY)  # those that are at least so likely were followed
+    policy: Behaviour | None = None  # of the last solution
+    bounds: Sequence[Bound] = ()  # in the last program
+    gain: float = np.inf
+    work: float = LITTLE
+    vain: int = 0  # how often in a row nothing better was found
+    seen: Floats | None = None  # the values of later releases then
+
+    def unfold(self, unfold: Unfold, size: int) -> list[Level]:
+        """Follow the likely histories, as many as may be."""
+        if (levels := unfold(0.0, self.policy, size)) is not None:
+            return levels
+        while (levels := unfold(self.least, self.policy, size)) is None and self.least < 1:
+            self.least *= FINER
+        if levels is None:
+            return unfold(np.inf, self.policy) or []
+        while self.least > UNLIKELY and (more := unfold(self.least / FINER, self.policy, size)) is not None:
+            levels, self.least = more, self.least / FINER
+        return levels
+
+    def learn(self, levels: Sequence[Level], plan: Flows) -> None:
+        """Keep what the next program can begin with."""
+        self.policy, self.bounds = Behaviour(levels, plan.suppressed), plan.bounds
+
+    def promise(self, gap: float, later: Floats) -> float:
+        """About what the next refinement gains for its work."""
+        if self.vain >= VAIN and self.seen is not None and np.abs(later - self.seen).max() <= SAME:
+            return 0.0
+        return min(gap, max(self.gain, HOPE * gap)) / (self.work * LARGER)
+
+    def end(self, gain: float, work: int, later: Floats) -> None:
+        """Note what a refinement gained, and its work. The next one may be larger."""
+        self.size = min(int(LARGER * self.size), MOST)
+        self.gain, self.work, self.seen = gain, max(work, LITTLE), later
+        self.vain = 0 if gain > SAME else self.vain + 1
 
 
 class Refinement:
@@ -42,14 +106,8 @@ class Refinement:
         self.hoped: Floats | None = None
         """(T, n): the expected releases that the bound is based on."""
         self._capped = CappedStates(window)
-        self._certificate: CeilingProof | None = None
-        self._times = 0
-        self._vain = 0  # how often in a row nothing better was found
-        self._seen: Floats | None = None  # the values of later releases then
-        self._counts = False
-        self._least = LIKELY * FINER
-        self._policy: Behaviour = {}
-        self._known: tuple[Sequence[Bound], Sequence[Bound]] = ((), ())  # the bounds in the last programs
+        self._proof: CeilingProof | None = None
+        self._searches = {side: SideSearch() for side in Side}
 
     def value(self, worth: Floats) -> float:
         """The worth of the best solution."""
@@ -57,66 +115,103 @@ class Refinement:
 
     def bound(self, most: Floats) -> float:
         """The most that the window can be worth."""
-        return np.inf if self._certificate is None else self._certificate.bound(most)
+        return np.inf if self._proof is None else self._proof.bound(most)
 
-    def refine(self, worth: Floats, most: Floats, deadline: Deadline) -> int:
-        """Solve larger programs than before; the work that it took.
+    def promise(self, side: Side, gap: float, worth: Floats, most: Floats) -> float:
+        """About by how much a refinement of one side narrows the gap, for its work.
 
-        A window at which nothing better was found twice is left alone, until later releases are worth something else.
+        It is 0 if nothing better was found twice, and later releases are worth the same.
         """
-        later = np.concatenate([worth[self._capped.window.first :], most[self._capped.window.first :]])
-        if self._seen is None or np.abs(later - self._seen).max() > SAME:
-            self._vain = 0
-        if self._vain >= VAIN:
-            return 0
+        return self._searches[side].promise(gap, self._later(side, worth, most))
+
+    def refine(self, side: Side, worth: Floats, most: Floats, deadline: Deadline) -> int:
+        """Solve larger programs than before for one side; the work that it took."""
         before = self.value(worth), self.bound(most)
-        size = min(int(SIZE * LARGER**self._times), MOST)
-        work = self._relax(size, worth, most, deadline)
-        self._times += 1
-        if self.bound(worth) - self.value(worth) > SAME:
-            work += self._restrict(size, worth, deadline)
-        is_better = self.value(worth) > before[0] + SAME or self.bound(most) < before[1] - SAME
-        self._vain, self._seen = 0 if is_better else self._vain + 1, later
+        if side is Side.BOUND:
+            gap = before[1] - before[0]
+            work = self._relax(worth, most, CLOSE * gap if np.isfinite(gap) else 0.0, deadline)
+            gain = before[1] - self.bound(most)
+        else:
+            work = self._restrict(worth, deadline)
+            gain = self.value(worth) - before[0]
+        self._searches[side].end(gain, work, self._later(side, worth, most))
         return work
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether nothing better was found the last times."""
-        return self._vain >= VAIN
+    def _later(self, side: Side, worth: Floats, most: Floats) -> Floats:
+        return (most if side is Side.BOUND else worth)[self._capped.window.first :].copy()
 
-    def _relax(self, size: int, worth: Floats, most: Floats, deadline: Deadline) -> int:
-        """Merge histories, and track more and more states until their number is too large."""
-        work = 0
-        solved = self._capped.tracked.copy()  # what the last program tracked
-        for number in range(ROUNDS if not self._counts else COUNTED_ROUNDS):
-            levels = merge(self._capped, FOLLOWED if self._counts else np.inf, count=self._counts)
-            if not self._counts and (_count(levels) > UNCOUNTED or number + 1 == ROUNDS):
-                self._counts = True
-                self._capped.tracked[:] = solved[:] = -1
-                levels = merge(self._capped, FOLLOWED, count=True)
-            elif self._counts and number and _count(levels) > size:
-                self._capped.tracked = solved
-                break
-            solved = self._capped.tracked.copy()
-            plan = Program(self._capped, levels, most).solve(self._known[0], deadline)
+    def _relax(self, worth: Floats, most: Floats, enough: float, deadline: Deadline) -> int:
+        """Merge histories; the work that it took.
+
+        The states whose bounds a solution breaks are remembered. Then they are tracked in merged histories, too, as
+        long as these are not too many.
+        """
+        search = self._searches[Side.BOUND]
+        size, work, tracked = search.size, 0, 0
+        for _ in range(ROUNDS):
+            levels = search.unfold(partial(merge, self._capped), int(FULLER * size))
+            search.size = max(size, sum(len(level.contexts) for level in levels))
+            plan = Program(self._capped, levels, most).solve(search.bounds, deadline, enough)
             if plan is None:
                 break
             work += plan.work
-            self._known = plan.bounds, self._known[1]
+            search.learn(levels, plan)
             self._keep_proof(CeilingProof(self._capped, levels, plan.prices), most)
             self.hoped = _released(levels, plan, most.shape)
-            broken = self._broken(levels, plan)
+            broken = self._broken(levels, plan, self._capped.tracked)
             if not broken.any():
                 self._keep(make_private(self._capped, levels, plan.kept, plan.given), worth)
                 break
-            totals = broken.sum(axis=0)
-            for state in np.flatnonzero((totals > 0) & (totals >= (MUCH if self._counts else 0.0) * totals.max())):
-                until = int(np.flatnonzero(broken[:, state])[-1])
-                self._capped.tracked[state] = max(until, self._capped.tracked[state])
+            if not self._remember(broken):
+                tracked += 1
+                if tracked == TRACKING_ROUNDS or not self._track(broken, size):
+                    break
         return work
 
-    def _broken(self, levels: Sequence[Level], plan: Flows) -> Floats:
-        """(T + 1, k): the mass by which releases at each step, and the end, break the bounds of states not tracked."""
+    def _restrict(self, worth: Floats, deadline: Deadline) -> int:
+        """Follow likely histories, and lose the others; the work that it took."""
+        search = self._searches[Side.SOLUTION]
+        work = 0
+        for _ in range(ROUNDS):
+            levels = search.unfold(partial(follow, self._capped), search.size)
+            plan = Program(self._capped, levels, worth).solve(search.bounds, deadline)
+            if plan is None:
+                break
+            work += plan.work
+            search.learn(levels, plan)
+            if not self._remember(self._broken(levels, plan, self._capped.remembered)):
+                self._keep(make_private(self._capped, levels, plan.kept, plan.given), worth)
+                break
+        return work
+
+    def _remember(self, broken: Floats) -> bool:
+        """Remember the states whose bounds are broken, where they are not; whether there are any."""
+        totals = broken.sum(axis=0)
+        until = len(broken) - 1 - np.argmax(broken[::-1] > 0, axis=0)
+        new = (totals > SOME * totals.max(initial=0.0)) & (until > self._capped.remembered)
+        self._capped.remembered[new] = until[new]
+        return bool(new.any())
+
+    def _track(self, broken: Floats, size: int) -> bool:
+        """Track the states whose bounds are broken most, as many as may be; whether there are any."""
+        totals, before = broken.sum(axis=0), self._capped.tracked.copy()
+        states = np.argsort(-totals)[: int((totals > MUCH * totals.max()).sum())]
+        while len(states):
+            self._capped.tracked = before.copy()
+            for state in states:
+                until = int(np.flatnonzero(broken[:, state])[-1])
+                self._capped.tracked[state] = max(until, before[state])
+            if merge(self._capped, np.inf, None, size) is not None:
+                return True
+            states = states[: len(states) // 2]
+        self._capped.tracked = before
+        return False
+
+    def _broken(self, levels: Sequence[Level], plan: Flows, known: Ints) -> Floats:
+        """(T + 1, k): the mass by which releases at each step, and the end, break bounds.
+
+        Those of states that are known up to the step do not count.
+        """
         count, horizon = len(self._capped), levels[-1].step + 1
         found = np.zeros((horizon + 1, count))
         shares = shares_passed(self._capped, levels, plan.suppressed)
@@ -126,29 +221,8 @@ class Refinement:
             np.add.at(over, level.contexts, (given * level.mass)[:, None] * releases)
             found[level.step] = np.where(over > NOTABLE, over, 0.0).sum(axis=0)
             found[horizon] += (kept * level.mass) @ end_excess(self._capped, level, share)[:, :count]
-        is_tracked = self._capped.tracked >= np.arange(horizon + 1)[:, None]
-        return np.where((found > 2 * NOTABLE) & ~is_tracked, found, 0.0)
-
-    def _restrict(self, size: int, worth: Floats, deadline: Deadline) -> int:
-        """Follow likely histories, and lose the others."""
-        levels: list[Level] = []
-        while self._least > UNLIKELY:
-            more = follow(self._capped, self._least / FINER, self._policy)
-            if levels and _count(more) > size:
-                break
-            self._least /= FINER
-            levels = more
-            if _count(levels) > size:
-                break
-        if not levels:
-            levels = follow(self._capped, self._least, self._policy)
-        plan = Program(self._capped, levels, worth).solve(self._known[1], deadline)
-        if plan is None:
-            return 0
-        self._known = self._known[0], plan.bounds
-        self._policy = behaviour(levels, plan.suppressed)
-        self._keep(make_private(self._capped, levels, plan.kept, plan.given), worth)
-        return plan.work
+        is_exact = known >= np.arange(horizon + 1)[:, None]
+        return np.where((found > 2 * NOTABLE) & ~is_exact, found, 0.0)
 
     def _keep(self, solution: Solution | None, worth: Floats) -> None:
         if solution is not None and solution.value(worth) > self.value(worth):
@@ -156,11 +230,7 @@ class Refinement:
 
     def _keep_proof(self, proof: CeilingProof, most: Floats) -> None:
         if proof.bound(most) < self.bound(most):
-            self._certificate = proof
-
-
-def _count(levels: Sequence[Level]) -> int:
-    return sum(len(level.contexts) for level in levels)
+            self._proof = proof
 
 
 def _released(levels: Sequence[Level], plan: Flows, shape: tuple[int, ...]) -> Floats:

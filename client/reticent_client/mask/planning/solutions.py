@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
 
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.planning.automata import Nodes
@@ -96,12 +95,11 @@ class Solution:
 
     def _comes_from(self, depth: int) -> list[tuple[int, int]]:
         """The memories before a level, each with the histories that it can become there."""
-        kernel = self.levels[depth].kernel
-        if kernel is None:
+        moves = self.levels[depth].moves
+        if moves is None:
             return [(0, node) for node in range(len(self.levels[0].contexts))]
-        moves = coo_array(kernel)
-        memories = self.levels[depth - 1].onward[moves.row]
-        return sorted(set(zip(memories.tolist(), moves.col.tolist(), strict=True)))
+        memories = self.levels[depth - 1].onward[moves.source]
+        return sorted(set(zip(memories.tolist(), moves.target.tolist(), strict=True)))
 
 
 def make_private(
@@ -163,8 +161,8 @@ class Passage:
 
     def arrive(self, level: Level) -> None:
         """Go on to a level."""
-        if level.kernel is not None:
-            self.mass, self.passed = self.mass @ level.kernel, self.passed @ level.kernel
+        if level.moves is not None:
+            self.mass, self.passed = level.moves.forward(self.mass), self.passed @ level.moves.matrix
 
     def leave(self, level: Level, fraction: Floats) -> tuple[Floats, Floats]:
         """Suppress these fractions. What is suppressed, and what of it passed each state, unscaled within the step."""
@@ -235,8 +233,8 @@ def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]
         arriving = run.mass @ released
         private &= bool((run.passed @ released <= limits[:, None] * arriving).all())
         private &= bool((level.mass[fraction < 1] >= NEGLIGIBLE).all())
-        if level.kernel is not None:
-            possible = (level.kernel.T @ possible) > 0
+        if level.moves is not None:
+            possible = level.moves.forward(possible.astype(np.float64)) > 0
         private &= bool((arriving[level.contexts[possible & (fraction < 1)]] >= TINY).all())
         possible = possible & (fraction > 0)
         is_silent |= bool(level.lost[possible].any()) if level is not levels[-1] else bool(possible.any())

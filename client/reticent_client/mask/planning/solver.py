@@ -24,6 +24,7 @@ Ints = npt.NDArray[np.int64]
 TOLERANCES = (1e-9, 1e-7)  # of the solver: it does not always reach the first
 ITERATIONS = 5_000  # that the solver may take, besides one for each variable
 INTERIOR = 3_000  # from this many variables on, interior point is faster than simplex, and starts afresh each time
+CORNERS = 70  # so many iterations of simplex take as long as one of interior point
 NO_LIMIT = 1e9  # seconds, for no limit
 
 
@@ -55,7 +56,7 @@ class LinearProgram:
 
     def __init__(self, gains: Floats, flow: csr_array, sources: Floats) -> None:
         self.work = 0
-        """The entries of all programs that were solved."""
+        """The entries of all programs that were solved, times the iterations."""
         self._gains = gains
         self._flow = flow
         self._sources = sources
@@ -97,7 +98,6 @@ class LinearProgram:
         return None
 
     def _attempt(self, tolerance: float, seconds: float, *, inside: bool = False) -> Optimum | None:
-        self.work += self._entries
         if highs is None:
             return self._from_scratch(tolerance, seconds)
         model = self._model
@@ -106,11 +106,13 @@ class LinearProgram:
             model.setOptionValue(name, tolerance)
         model.setOptionValue("time_limit", model.getRunTime() + seconds)
         model.run()
+        info = model.getInfo()
+        self.work += self._entries * (info.ipm_iteration_count + info.simplex_iteration_count // CORNERS)
         if model.getModelStatus() != highs.HighsModelStatus.kOptimal:
             return None
         solution = model.getSolution()
         prices = -np.array(solution.row_dual)[len(self._sources) :]
-        return Optimum(np.array(solution.col_value), -model.getInfo().objective_function_value, np.maximum(prices, 0.0))
+        return Optimum(np.array(solution.col_value), -info.objective_function_value, np.maximum(prices, 0.0))
 
     def _from_scratch(self, tolerance: float, seconds: float) -> Optimum | None:
         size = len(self._gains)
@@ -134,6 +136,7 @@ class LinearProgram:
                 "time_limit": seconds,
             },
         )
+        self.work += self._entries * (int(result.nit) // CORNERS)
         if result.status != 0:
             return None
         return Optimum(result.x, -float(result.fun), np.maximum(-result.ineqlin.marginals, 0.0))
