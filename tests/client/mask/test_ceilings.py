@@ -1,22 +1,27 @@
 """Ceilings, gaps and searches that stop early: what the optimal check promises however far it searched."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from benchmarks.chains import learned, visited
 from reticent_client import TOLERANCE, MarkovChain, Policy, adaptive, mask_sensitive, optimal
+from reticent_client.mask.chain import Floats
 from reticent_client.mask.explanation_text import percent
+from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning import refinement, solver
 from reticent_client.mask.planning.certificates import CeilingProof
-from reticent_client.mask.planning.histories import CappedStates, merge
-from reticent_client.mask.planning.programs import END
+from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
+from reticent_client.mask.planning.programs import END, Program
+from reticent_client.mask.planning.solutions import evaluate
 from reticent_client.mask.planning.windows import Window
-from reticent_client.mask.policy import START
+from reticent_client.mask.policy import SILENT, START
 from reticent_client.mask.problem import Problem as Asked
 from tests.client.commands import Run, furnish, runner
 from tests.client.mask import chains, oracle
@@ -38,15 +43,94 @@ def test_any_prices_prove_a_ceiling(data: st.DataObject) -> None:
     for kind in ("remembered", "tracked"):
         until = [data.draw(st.integers(-1, chain.horizon)) for _ in range(len(capped))]
         setattr(capped, kind, np.array(until, dtype=np.int64))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     levels = merge(capped, data.draw(st.sampled_from([0.0, 0.1, np.inf])), None)
     assert levels is not None
+    if data.draw(st.booleans()):  # what another policy is likely to reach is followed
+        policy = Behaviour(levels, [rng.random(len(level.contexts)) for level in levels])
+        levels = merge(capped, 0.1, policy) or []
     capped.remembered = np.full(len(capped), -1)  # what is remembered later changes nothing
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     numbers = range(len(capped) + len(capped.groups))
     at = [(END, 0), *((level.step, int(i)) for level in levels for i in np.unique(level.contexts))]
     prices = {(step, i, k): float(rng.exponential()) for step, i in at for k in numbers if rng.random() < 0.5}
-    bound = CeilingProof(capped, levels, prices).bound(most)
+    bound = CeilingProof.of(capped, levels, prices).bound(most)
     assert bound >= oracle.causal_optimum(chain, problem.limits) - 1e-9
+
+
+def test_programs_have_no_more_histories_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of three sensitive places, whose states are many."""
+    sizes: list[int] = []
+
+    class Counted(Program):
+        def __init__(self, capped: CappedStates, levels: Sequence[Level], worth: Floats) -> None:
+            sizes.append(sum(len(level.contexts) for level in levels))
+            super().__init__(capped, levels, worth)
+
+    monkeypatch.setattr(refinement, "Program", Counted)
+    for name in ("SIZE", "MOST"):
+        monkeypatch.setattr(refinement, name, 300)
+    chain = learned(10, 6, 40, 3)
+    places = visited(chain, 3)
+    policy = optimal(chain, sensitive=places, delta=0.1)
+    assert 200 < max(sizes) <= refinement.FULLER * 300
+    assert oracle.worst_excess(policy, chain, oracle.limits(chain, places, 0.1)) <= TOLERANCE
+
+
+def test_a_solver_that_runs_out_of_time_is_not_asked_again() -> None:
+    """Each attempt has what is left of the time, not all of it."""
+    now = 0.0
+    tried: list[float] = []
+
+    class Slow(solver.LinearProgram):
+        def _attempt(self, tolerance: float, seconds: float, *, inside: bool) -> solver.Optimum | None:
+            nonlocal now
+            tried.append(seconds)
+            now += 0.75 * seconds if len(tried) == 1 else seconds
+            return None
+
+    program = Slow(np.ones(1), csr_array(np.ones((1, 1))), np.ones(1))
+    assert program.solve(Deadline(8, clock=lambda: now)) is None
+    assert tried == [8, 2]
+    assert program.solve(Deadline(0, clock=lambda: now)) is None
+    assert len(tried) == 2
+
+
+def windows_of(chain: MarkovChain, place: str) -> tuple[CappedStates, list[Level]]:
+    """The first window of a chain, and all of its histories."""
+    asked = Asked.of(chain, {place}, 0.1)
+    capped = CappedStates(Window(asked, START, 0, np.ones((chain.horizon, chain.size))))
+    capped.remembered = np.full(len(capped), chain.horizon)
+    levels = follow(capped, 0.0, None)
+    assert levels is not None
+    return capped, levels
+
+
+def test_what_must_not_be_released_makes_a_solution_not_private() -> None:
+    """The exact evaluation relies on nobody else."""
+    capped, levels = windows_of(MarkovChain.uniform(["a", "b", "s"], 3), "s")
+    silent = [np.ones(len(level.contexts)) for level in levels]
+    assert evaluate(capped, levels, silent).private
+    for depth, level in enumerate(levels):
+        leaks = [each.copy() for each in silent]
+        leaks[depth][level.contexts == 2] = 0.0
+        assert not evaluate(capped, levels, leaks).private
+
+
+def test_a_solution_of_a_day_of_a_thousand_steps_has_its_nodes() -> None:
+    """A minute a step and more: a node for each step, and each leads to the next."""
+    steps = 1_200
+    stay = np.tile(np.eye(2), (steps - 1, 1, 1))
+    chain = MarkovChain(["a", "b"], np.array([0.5, 0.5]), stay)
+    capped, levels = windows_of(chain, "b")
+    capped.remembered[:] = -1
+    levels = follow(capped, 0.0, None) or []
+    suppressed = [np.ones(len(level.contexts)) for level in levels]
+    suppressed[-1][levels[-1].contexts == 0] = 0.5
+    rows, onward = evaluate(capped, levels, suppressed).nodes()
+    assert len(rows) == len(onward) == steps
+    assert [row.tolist() for row in rows[-2:]] == [[1.0, 1.0], [0.5, 1.0]]
+    assert onward[0] == [1, 1]
+    assert onward[-1] == [SILENT, SILENT]
 
 
 @pytest.mark.parametrize(("size", "unlikely"), [(1, 0.05), (15, 0.05), (15, 0.0), (40, 0.0)])

@@ -8,7 +8,7 @@ for any prices of at least 0. Merged histories pay for what they have certainly 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,28 +22,37 @@ from reticent_client.mask.planning.programs import END, Bound, end_excess, relea
 class CeilingProof:
     """Prices of a window's bounds, over merged histories. Those of less mass than `NEGLIGIBLE` count for nothing."""
 
-    capped: CappedStates
-    levels: list[Level]
-    prices: Mapping[Bound, float]
+    opening: Floats
+    steps: list[tuple[Level, Floats]]
+    """The levels, and what a release of each history pays, (m,): infinite where none is allowed."""
+    end: Floats
+    """(m,): the worth of silence at the end."""
 
-    def bound(self, most: Floats) -> float:
-        """The most that the window can be worth, if each release can be worth at most this (T, n)."""
-        size = len(self.capped) + len(self.capped.groups)
+    @classmethod
+    def of(cls, capped: CappedStates, levels: Sequence[Level], prices: Mapping[Bound, float]) -> CeilingProof:
+        """The proof by some prices of at least 0."""
+        size = len(capped) + len(capped.groups)
         at_end = np.zeros(size)
-        at: dict[int, Floats] = defaultdict(lambda: np.zeros((len(self.capped.numbers[0]), size)))
-        for (step, context, number), price in self.prices.items():
+        at: dict[int, Floats] = defaultdict(lambda: np.zeros((len(capped.numbers[0]), size)))
+        for (step, context, number), price in prices.items():
             if step == END:
                 at_end[number] = price
             else:
                 at[step][context, number] = price
-        releasable = self.capped.window.problem.releasable
-        onward = -end_excess(self.capped, self.levels[-1]) @ at_end
-        for level in reversed(self.levels):
-            gain = most[level.step, level.contexts]
+        releasable = capped.window.problem.releasable
+        steps = []
+        for level in levels:
+            pays = np.zeros(len(level.contexts))
             if level.step in at:
-                gain = gain - (releases_excess(self.capped, level) * at[level.step][level.contexts]).sum(axis=1)
-            gain = np.where(releasable[level.step, level.contexts], gain, -np.inf)
-            onward = np.maximum(gain, onward)
+                pays = (releases_excess(capped, level) * at[level.step][level.contexts]).sum(axis=1)
+            steps.append((level, np.where(releasable[level.step, level.contexts], pays, np.inf)))
+        return cls(levels[0].mass, steps, -end_excess(capped, levels[-1]) @ at_end)
+
+    def bound(self, most: Floats) -> float:
+        """The most that the window can be worth, if each release can be worth at most this (T, n)."""
+        onward = self.end
+        for level, pays in reversed(self.steps):
+            onward = np.maximum(most[level.step, level.contexts] - pays, onward)
             if level.moves is not None:
                 onward = level.moves.back(onward)
-        return float(self.levels[0].mass @ onward)
+        return float(self.opening @ onward)

@@ -5,7 +5,7 @@ context and the set of capped states passed since matter. That is one linear pro
 time.
 
 First each window is solved coarsely. Then those whose distance between value and bound matters most are refined, a few
-at a time and on all cores, and all windows are evaluated anew. So the search can be stopped at any time. Its order does
+at a time on several cores, and all windows are evaluated anew. So the search can be stopped at any time. Its order does
 not depend on the time that anything takes.
 """
 
@@ -158,7 +158,10 @@ class Planner:
             for key, window in windows.items():
                 self._known.setdefault(key, Refinement(window))
             if pool is not None and not self._is_over():
-                self._refine([(key, side) for key in windows for side in Side], pool)
+                gaps = {
+                    key: bound - value for key, window in windows.items() for _, value, bound in [self._window(window)]
+                }
+                self._refine([(key, side) for key in windows if gaps[key] > SAME for side in Side], pool)
             for key, window in windows.items():
                 best[key], value, bound = self._window(window)
                 bounds[key] = bound - value

@@ -44,7 +44,6 @@ class Flows:
     given: list[Floats]
     prices: dict[Bound, float]
     bounds: list[Bound]  # all that were added
-    work: int
 
     @property
     def suppressed(self) -> list[Floats]:
@@ -105,6 +104,11 @@ class Program:
         sources[: len(levels[0].contexts)] = 1.0
         self._linear = LinearProgram(np.concatenate([np.zeros(total), gains[self._free]]), self._flow(), sources)
 
+    @property
+    def work(self) -> int:
+        """The solver's work so far."""
+        return self._linear.work
+
     def solve(self, known: Iterable[Bound], deadline: Deadline, enough: float = 0.0) -> Flows | None:
         """The best flows, beginning with some bounds; None when the solver gives up.
 
@@ -114,7 +118,7 @@ class Program:
         plan: Flows | None = None
         value = np.inf
         for _ in range(ROUNDS):
-            found = None if deadline.passed() else self._linear.solve(deadline.left())
+            found = self._linear.solve(deadline)
             if found is None:
                 return None
             plan = self._plan(found)
@@ -131,7 +135,7 @@ class Program:
         masses = zip(self._added.items(), found.prices, strict=True)
         prices = {bound: price / mass for (bound, mass), price in masses if price > PRICED}
         kept = self._by_level(np.maximum(found.x[: self._total], 0.0))
-        return Flows(kept, self._by_level(released), prices, list(self._added), self._linear.work)
+        return Flows(kept, self._by_level(released), prices, list(self._added))
 
     def _by_level(self, values: Floats) -> list[Floats]:
         return np.split(values, self._offsets[1:-1])

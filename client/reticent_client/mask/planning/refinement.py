@@ -76,7 +76,10 @@ class SideSearch:
         while (levels := unfold(self.least, self.policy, size)) is None and self.least < 1:
             self.least *= FINER
         if levels is None:
-            return unfold(np.inf, self.policy) or []
+            levels = unfold(np.inf, self.policy)
+            if levels is None:
+                raise AssertionError("there is no limit")
+            return levels
         while self.least > UNLIKELY and (more := unfold(self.least / FINER, self.policy, size)) is not None:
             levels, self.least = more, self.least / FINER
         return levels
@@ -126,14 +129,16 @@ class Refinement:
 
     def refine(self, side: Side, worth: Floats, most: Floats, deadline: Deadline) -> int:
         """Solve larger programs than before for one side; the work that it took."""
-        before = self.value(worth), self.bound(most)
+        value, bound = self.value(worth), self.bound(most)
         if side is Side.BOUND:
-            gap = before[1] - before[0]
-            work = self._relax(worth, most, CLOSE * gap if np.isfinite(gap) else 0.0, deadline)
-            gain = before[1] - self.bound(most)
+            enough = CLOSE * (bound - value) if np.isfinite(bound - value) else 0.0
+            work = self._relax(worth, most, enough, deadline)
+            is_better = self.bound(most) < bound
+            gain = bound - self.bound(most) if is_better else 0.0
         else:
             work = self._restrict(worth, deadline)
-            gain = self.value(worth) - before[0]
+            is_better = self.value(worth) > value
+            gain = self.value(worth) - value if is_better else 0.0
         self._searches[side].end(gain, work, self._later(side, worth, most))
         return work
 
@@ -151,12 +156,13 @@ class Refinement:
         for _ in range(ROUNDS):
             levels = search.unfold(partial(merge, self._capped), int(FULLER * size))
             search.size = max(size, sum(len(level.contexts) for level in levels))
-            plan = Program(self._capped, levels, most).solve(search.bounds, deadline, enough)
+            program = Program(self._capped, levels, most)
+            plan = program.solve(search.bounds, deadline, enough)
+            work += program.work
             if plan is None:
                 break
-            work += plan.work
             search.learn(levels, plan)
-            self._keep_proof(CeilingProof(self._capped, levels, plan.prices), most)
+            self._keep_proof(CeilingProof.of(self._capped, levels, plan.prices), most)
             self.hoped = _released(levels, plan, most.shape)
             broken = self._broken(levels, plan, self._capped.tracked)
             if not broken.any():
@@ -171,41 +177,51 @@ class Refinement:
     def _restrict(self, worth: Floats, deadline: Deadline) -> int:
         """Follow likely histories, and lose the others; the work that it took."""
         search = self._searches[Side.SOLUTION]
-        work = 0
+        work, found = 0, None
         for _ in range(ROUNDS):
             levels = search.unfold(partial(follow, self._capped), search.size)
-            plan = Program(self._capped, levels, worth).solve(search.bounds, deadline)
+            program = Program(self._capped, levels, worth)
+            plan = program.solve(search.bounds, deadline)
+            work += program.work
             if plan is None:
                 break
-            work += plan.work
             search.learn(levels, plan)
+            found = levels, plan
             if not self._remember(self._broken(levels, plan, self._capped.remembered)):
-                self._keep(make_private(self._capped, levels, plan.kept, plan.given), worth)
                 break
+        if found is not None:
+            levels, plan = found
+            self._keep(make_private(self._capped, levels, plan.kept, plan.given), worth)
         return work
 
     def _remember(self, broken: Floats) -> bool:
-        """Remember the states whose bounds are broken, where they are not; whether there are any."""
-        totals = broken.sum(axis=0)
-        until = len(broken) - 1 - np.argmax(broken[::-1] > 0, axis=0)
-        new = (totals > SOME * totals.max(initial=0.0)) & (until > self._capped.remembered)
-        self._capped.remembered[new] = until[new]
-        return bool(new.any())
+        """Remember the states whose bounds are broken, where they are not, as many as may be; whether there are any."""
+        self._capped.remembered, is_new = self._longer("remembered", broken, SOME, MOST)
+        return is_new
 
     def _track(self, broken: Floats, size: int) -> bool:
         """Track the states whose bounds are broken most, as many as may be; whether there are any."""
-        totals, before = broken.sum(axis=0), self._capped.tracked.copy()
-        states = np.argsort(-totals)[: int((totals > MUCH * totals.max()).sum())]
+        self._capped.tracked, is_new = self._longer("tracked", broken, MUCH, size)
+        return is_new
+
+    def _longer(self, name: str, broken: Floats, part: float, limit: int) -> tuple[Ints, bool]:
+        """Keep states apart up to the last step at which their bounds are broken; and whether there are any new ones.
+
+        The worst come first, and no more than leave room for all merged histories.
+        """
+        before: Ints = getattr(self._capped, name)
+        totals = broken.sum(axis=0)
+        until = len(broken) - 1 - np.argmax(broken[::-1] > 0, axis=0)
+        states = np.argsort(-totals, kind="stable")
+        states = states[(totals > part * totals.max(initial=0.0))[states] & (until > before)[states]]
         while len(states):
-            self._capped.tracked = before.copy()
-            for state in states:
-                until = int(np.flatnonzero(broken[:, state])[-1])
-                self._capped.tracked[state] = max(until, before[state])
-            if merge(self._capped, np.inf, None, size) is not None:
-                return True
+            longer = before.copy()
+            longer[states] = until[states]
+            setattr(self._capped, name, longer)
+            if merge(self._capped, np.inf, None, limit) is not None:
+                return longer, True
             states = states[: len(states) // 2]
-        self._capped.tracked = before
-        return False
+        return before, False
 
     def _broken(self, levels: Sequence[Level], plan: Flows, known: Ints) -> Floats:
         """(T + 1, k): the mass by which releases at each step, and the end, break bounds.

@@ -41,34 +41,27 @@ class Solution:
 
     def nodes(self) -> Nodes:
         """A node for each thing to remember before each step, where anything may still be released."""
-        numbers: dict[tuple[int, int], int] = {}
-        rows: list[Floats] = []
-        onward: list[list[int]] = []
         steps = [self._step(depth) for depth in range(len(self.levels))]
-
-        def number_of(depth: int, memory: int) -> int:
-            """The number of a node; SILENT where nothing is released from it on."""
-            known = numbers.get((depth, memory))
-            if known is not None:
-                return known
-            row, memories = steps[depth][0][memory], steps[depth][1][memory]
-            place = len(rows)
-            rows.append(row)
-            onward.append([])
-            leads = [
-                SILENT if after < 0 or share == 0 else number_of(depth + 1, after)
-                for after, share in zip(memories.tolist(), row.tolist(), strict=True)
-            ]
-            if (row == 1).all() and all(lead == SILENT for lead in leads):
-                del rows[place:], onward[place:]
-                place = SILENT
-            else:
-                onward[place] = leads
-            numbers[depth, memory] = place
-            return place
-
-        number_of(0, 0)
-        return rows, onward
+        is_silent = np.ones(1, dtype=np.bool_)  # whether nothing is released after each memory
+        leads: list[Ints] = []  # per level (memories, n)
+        for rows, after in reversed(steps):
+            goes_on = (after >= 0) & (rows > 0)
+            goes_on[goes_on] = ~is_silent[after[goes_on]]
+            leads.append(np.where(goes_on, after, SILENT))
+            is_silent = (rows == 1).all(axis=1) & ~goes_on.any(axis=1)
+        if is_silent[0]:
+            return [], []
+        found: list[Floats] = []
+        onward: list[list[int]] = []
+        memories = np.zeros(1, dtype=np.int64)  # those that can come about
+        for (rows, _), lead in zip(steps, reversed(leads), strict=True):
+            found += list(rows[memories])
+            here = lead[memories]
+            following = np.unique(here[here != SILENT])
+            numbers = len(found) + np.searchsorted(following, here)
+            onward += np.where(here == SILENT, SILENT, numbers).tolist()
+            memories = following
+        return found, onward
 
     def _step(self, depth: int) -> tuple[Floats, Ints]:
         """(memories, n) each: the suppressions after each memory, and the memory after each context; -1 for silence.
@@ -85,12 +78,12 @@ class Solution:
             possible[memory, context] = True
             shares[memory, context] = self.suppressed[depth][node]
             after[memory, context] = -1 if last else level.onward[node]
-            if level.numbers[context] < 0:
+            if level.marks[context] < 0:
                 unmarked[memory] = after[memory, context]
         if depth:
             before = self.levels[depth - 1]
             np.logical_or.at(possible, before.onward, before.lost > 0)
-        after = np.where(possible | (level.numbers >= 0), after, unmarked[:, None])
+        after = np.where(possible | (level.marks >= 0), after, unmarked[:, None])
         return shares, after
 
     def _comes_from(self, depth: int) -> list[tuple[int, int]]:
@@ -219,7 +212,7 @@ def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]
     """
     chain = capped.window.problem.chain
     n = chain.size
-    limits = capped.caps + VERDICT
+    limits, releasable = capped.caps + VERDICT, capped.window.problem.releasable
     run, private = Passage(capped, levels[0]), True
     possible = levels[0].mass > 0  # the histories that can come about, however unlikely
     is_silent = False  # whether the end can be reached without a release
@@ -233,6 +226,7 @@ def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]
         arriving = run.mass @ released
         private &= bool((run.passed @ released <= limits[:, None] * arriving).all())
         private &= bool((level.mass[fraction < 1] >= NEGLIGIBLE).all())
+        private &= bool(releasable[level.step, level.contexts[fraction < 1]].all())
         if level.moves is not None:
             possible = level.moves.forward(possible.astype(np.float64)) > 0
         private &= bool((arriving[level.contexts[possible & (fraction < 1)]] >= TINY).all())

@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from reticent_client.mask.chain import Floats
+from reticent_client.mask.limits import Deadline
 
 highs: Any
 try:
@@ -85,19 +86,20 @@ class LinearProgram:
                 np.concatenate([row.values for row in rows]),
             )
 
-    def solve(self, seconds: float) -> Optimum | None:
-        """The optimum; None when the solver gives up."""
-        seconds = min(max(seconds, 1e-3), NO_LIMIT)
-        if self.is_large and self._rows and (found := self._attempt(TOLERANCES[0], seconds, inside=True)):
-            return found
-        for tolerance in TOLERANCES:
-            if (found := self._attempt(tolerance, seconds)) is not None:
+    def solve(self, deadline: Deadline) -> Optimum | None:
+        """The optimum; None when the solver gives up, or the time is over."""
+        attempts = [(TOLERANCES[0], True)] if self.is_large and self._rows and self._model is not None else []
+        for tolerance, inside in [*attempts, *((tolerance, False) for tolerance in TOLERANCES)]:
+            if deadline.passed():
+                return None
+            seconds = min(max(deadline.left(), 1e-3), NO_LIMIT)
+            if (found := self._attempt(tolerance, seconds, inside=inside)) is not None:
                 return found
             if self._model is not None:
                 self._model.clearSolver()  # or it goes on from where it gave up
         return None
 
-    def _attempt(self, tolerance: float, seconds: float, *, inside: bool = False) -> Optimum | None:
+    def _attempt(self, tolerance: float, seconds: float, *, inside: bool) -> Optimum | None:
         if highs is None:
             return self._from_scratch(tolerance, seconds)
         model = self._model
