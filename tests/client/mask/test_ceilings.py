@@ -57,6 +57,29 @@ def test_any_prices_prove_a_ceiling(data: st.DataObject) -> None:
     assert bound >= oracle.causal_optimum(chain, problem.limits) - 1e-9
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 8, 9])
+@pytest.mark.parametrize("until", [-1, 3, 7])
+def test_merging_and_forgetting_only_raise_the_bound(seed: int, until: int) -> None:
+    """With the best prices, the bound of merged histories is as high as that of all histories, or higher."""
+    chain = learned(8, 6, 60, seed)
+    (place,) = visited(chain, 1)
+    capped, levels = windows_of(chain, place, 0.02)
+    most = np.repeat(np.arange(chain.horizon, 0.0, -1.0)[:, None], chain.size, axis=1)
+
+    def bound(levels: list[Level]) -> float:
+        plan = Program(capped, levels, most).solve((), Deadline())
+        assert plan is not None
+        return CeilingProof.of(capped, levels, plan.prices).bound(most)
+
+    exact = bound(levels)
+    assert exact < bound(merge(capped, np.inf, None) or []) - 1e-6  # some states matter
+    capped.tracked[::2] = until
+    merged = bound(merge(capped, np.inf, None) or [])
+    capped.remembered = np.minimum(capped.remembered, capped.steps + 3)
+    forgetful = bound(follow(capped, 0.0, None) or [])
+    assert min(merged, forgetful) >= exact - 1e-9
+
+
 def test_programs_have_no_more_histories_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of three sensitive places, whose states are many."""
     sizes: list[int] = []
@@ -95,9 +118,9 @@ def test_a_solver_that_runs_out_of_time_is_not_asked_again() -> None:
     assert len(tried) == 2
 
 
-def windows_of(chain: MarkovChain, place: str) -> tuple[CappedStates, list[Level]]:
+def windows_of(chain: MarkovChain, place: str, delta: float = 0.1) -> tuple[CappedStates, list[Level]]:
     """The first window of a chain, and all of its histories."""
-    asked = Asked.of(chain, {place}, 0.1)
+    asked = Asked.of(chain, {place}, delta)
     capped = CappedStates(Window(asked, START, 0, np.ones((chain.horizon, chain.size))))
     capped.remembered = np.full(len(capped), chain.horizon)
     levels = follow(capped, 0.0, None)
