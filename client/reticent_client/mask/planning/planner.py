@@ -158,10 +158,8 @@ class Planner:
             for key, window in windows.items():
                 self._known.setdefault(key, Refinement(window))
             if pool is not None and not self._is_over():
-                gaps = {
-                    key: bound - value for key, window in windows.items() for _, value, bound in [self._window(window)]
-                }
-                self._refine([(key, side) for key in windows if gaps[key] > SAME for side in Side], pool)
+                open_ones = [key for key, window in windows.items() if self._gap(window) > SAME]
+                self._refine([(key, side) for key in open_ones for side in Side], pool)
             for key, window in windows.items():
                 best[key], value, bound = self._window(window)
                 bounds[key] = bound - value
@@ -181,6 +179,10 @@ class Planner:
         bound = max(min(self._unprotected(window), known.bound(self._most)), value)
         best = known.best
         return table if best is None or best.value(self._worth) < plain else best, value, bound
+
+    def _gap(self, window: Window) -> float:
+        _, value, bound = self._window(window)
+        return bound - value
 
     def _weigh(self, best: dict[State, Table | Solution], gaps: dict[State, float]) -> None:
         """Find how much the gap of each window, without those of the windows after it, matters in a day."""
