@@ -6,12 +6,16 @@ import asyncio
 import contextlib
 import datetime as dt
 import fcntl
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -27,6 +31,7 @@ from reticent_sim.engine import (
     ServerExited,
     ServerPair,
     ServerTimeout,
+    addresses,
     free_address,
     launched,
 )
@@ -225,5 +230,18 @@ def test_several_aggregation_servers_need_a_database_that_they_share(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_free_addresses_differ() -> None:
-    assert len({free_address() for _ in range(20)}) > 15
+@pytest.mark.skipif(sys.platform != "linux", reason="addresses are reserved on Linux only")
+def test_two_processes_that_look_for_an_address_at_once_find_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when both would take the same one: there is no moment before the server listens in which it is free."""
+    monkeypatch.setattr(addresses, "_reserved", reserved := deque[socket.socket]())
+    monkeypatch.setattr(addresses, "RESERVED", 3)
+    monkeypatch.setattr(addresses, "random", SimpleNamespace(Random=lambda: random.Random(7)))  # noqa: S311  # any ports
+    mine = [free_address() for _ in range(3)]
+    program = f"from {__name__} import *\nseeded = random.Random(7)\naddresses.random.Random = lambda: seeded"
+    command = [sys.executable, "-c", f"{program}\nprint(free_address())"]
+    other = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT).stdout.strip()
+    assert len({*mine, other}) == 4
+    assert free_address() not in mine
+    assert free_address() == mine[0], "the oldest is free again"
+    for each in reserved:
+        each.close()
