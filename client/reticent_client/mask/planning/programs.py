@@ -172,7 +172,8 @@ class Program:
             over = sums @ (released[:, None] * release)
             mass = (sums @ released)[:, None]
             least = np.where((mass > FAINT) & self._linear.is_large, -NEAR * mass, NOTABLE)
-            found += [(over[j, k], (level.step, int(j), int(k))) for j, k in np.argwhere(over > least)]
+            near = (over > least) & (over != 0.0)  # it is 0 for states after the release
+            found += [(over[j, k], (level.step, int(j), int(k))) for j, k in np.argwhere(near)]
         found += [(end[k], (END, 0, int(k))) for k in np.flatnonzero(end > NOTABLE)]
         return sorted((each for each in found if each[1] not in self._added), reverse=True)
 
