@@ -50,8 +50,6 @@ class CappedStates:
         """The contexts of capped states; those that were passed are counted for each."""
         self.remembered = np.full(len(self.steps), -1)
         """(k,): the step up to which histories remember each state; -1 for not at all."""
-        self.tracked = np.full(len(self.steps), -1)
-        """(k,): the step up to which merged histories remember each state; -1 for not at all."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -197,7 +195,7 @@ def follow(capped: CappedStates, least: float, policy: Behaviour | None, limit: 
 
 
 def merge(capped: CappedStates, least: float, policy: Behaviour | None, limit: float = np.inf) -> list[Level] | None:
-    """The histories of a window, merged where they agree in the tracked states and in the number of states.
+    """The histories of a window, merged where they agree in the number of states.
 
     Those that the policy, or one near it, reaches with at least this probability are followed one by one. None if there
     are more of them than the limit.
@@ -248,7 +246,7 @@ def _unfold(
         reach = _sums(child, arrives, len(codes))
         kept = (mass >= NEGLIGIBLE) & (reach >= least) & ~sets.are_merged[owner]
         if merge:
-            sets, into = sets.merged(owner[~kept], capped.tracked >= step)
+            sets, into = sets.merged(owner[~kept])
             codes, moved = np.unique(np.where(kept, codes, into[owner] * n + codes % n), return_inverse=True)
             moved = moved.ravel()
             child = moved[child]
@@ -336,14 +334,13 @@ class _Sets:
         passed = np.where(self.are_merged[first, None], self.passed[first], self.passed[first] & remembered)
         return _Sets(passed, counts, group[self.of_node], self.are_merged[first])
 
-    def merged(self, members: Ints, tracked: Bools) -> tuple[_Sets, Ints]:
-        """These sets, and those of some members merged where they agree in the tracked states; and where each went.
+    def merged(self, members: Ints) -> tuple[_Sets, Ints]:
+        """These sets, and those of some members merged where they have as many states; and where each went.
 
         A merged set has what all of its members have, and the least number of states.
         """
         members = np.unique(members)
-        alike = np.concatenate([self.counts[members], self.passed[members] & tracked], axis=1)
-        unique, group = np.unique(alike, axis=0, return_inverse=True)
+        unique, group = np.unique(self.counts[members], axis=0, return_inverse=True)
         group = group.ravel()
         passed = np.ones((len(unique), self.passed.shape[1]), dtype=np.bool_)
         np.logical_and.at(passed, group, self.passed[members])

@@ -12,8 +12,7 @@ not depend on the time that anything takes.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.adaptation import nodes_of_table, plan_windows
 from reticent_client.mask.planning.automata import Nodes
-from reticent_client.mask.planning.refinement import SAME, Refinement, Side
+from reticent_client.mask.planning.refinement import SAME, Refinement
 from reticent_client.mask.planning.solutions import Solution
 from reticent_client.mask.planning.windows import Table, Window
 from reticent_client.mask.policy import START
@@ -32,7 +31,7 @@ from reticent_client.mask.problem import Problem
 State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
-BUDGET = 120_000_000  # the work of the solver, times the effort
+BUDGET = 100_000_000  # the work of the solver, times the effort
 ROUNDS = 60
 PART = 0.3  # windows are refined together if they promise this part of what the best one promises for its work
 TOGETHER = 6  # windows, at most
@@ -116,32 +115,34 @@ class Planner:
     def _is_over(self) -> bool:
         return self._spent >= BUDGET * self.effort or self.deadline.passed()
 
-    def _next(self) -> list[tuple[State, Side]]:
+    def _next(self) -> list[State]:
         """The next to be refined: those whose gap matters most for the work that they need."""
         promises = {
-            (key, side): often * self._known[key].promise(side, gap, self._worth, self._most)
+            key: often * self._known[key].promise(gap, self._worth, self._most)
             for key, (often, gap) in self._matters.items()
-            for side in Side
             if often * gap > 0
         }
-        best = sorted(promises, key=lambda task: (-promises[task], task[0], task[1].value))[:TOGETHER]
-        return [task for task in best if promises[task] >= PART * promises[best[0]] and promises[task] > 0]
+        best = sorted(promises, key=lambda key: (-promises[key], key))[:TOGETHER]
+        return [key for key in best if promises[key] >= PART * promises[best[0]] and promises[key] > 0]
 
-    def _refine(self, tasks: Iterable[tuple[State, Side]], pool: Executor) -> None:
+    def _refine(self, windows: Sequence[State], pool: Executor) -> None:
         """Refine some windows, each for the later releases as they are."""
-        by_window = defaultdict(list)
-        for key, side in tasks:
-            by_window[key].append(side)
+        for start, index in windows:
+            if like := self._like(start, index):
+                self._known[start, index].begin_like(like)
 
         def refine(key: State) -> int:
-            known = self._known[key]
-            work = 0
-            for side in sorted(by_window[key], key=lambda side: -side.value):
-                if known.bound(self._most) - known.value(self._worth) > SAME:
-                    work += known.refine(side, self._worth, self._most, self.deadline)
-            return work
+            return self._known[key].refine(self._worth, self._most, self.deadline)
 
-        self._spent += sum(pool.map(refine, by_window))
+        longest_first = sorted(windows, key=lambda key: (-self._known[key].work, key))
+        self._spent += sum(pool.map(refine, longest_first))
+
+    def _like(self, start: int, index: int) -> Refinement | None:
+        """The search in a window that opens a step later: of the same context, or else where most is remembered."""
+        if same := self._known.get((start + 1, index)):
+            return same
+        later = [known for key, known in sorted(self._known.items()) if key[0] == start + 1]
+        return max(later, key=lambda known: known.remembered, default=None)
 
     def _sweep(self, pool: Executor | None) -> OptimalResult:
         """Go through all windows, and with a pool refine each for what is known of those after it."""
@@ -158,8 +159,7 @@ class Planner:
             for key, window in windows.items():
                 self._known.setdefault(key, Refinement(window))
             if pool is not None and not self._is_over():
-                open_ones = [key for key, window in windows.items() if self._gap(window) > SAME]
-                self._refine([(key, side) for key in open_ones for side in Side], pool)
+                self._refine([key for key, window in windows.items() if self._gap(window) > SAME], pool)
             for key, window in windows.items():
                 best[key], value, bound = self._window(window)
                 bounds[key] = bound - value

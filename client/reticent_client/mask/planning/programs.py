@@ -109,24 +109,19 @@ class Program:
         """The solver's work so far."""
         return self._linear.work
 
-    def solve(self, known: Iterable[Bound], deadline: Deadline, enough: float = 0.0) -> Flows | None:
-        """The best flows, beginning with some bounds; None when the solver gives up.
-
-        A large program is not solved once more if the last time changed its value by no more than enough.
-        """
+    def solve(self, known: Iterable[Bound], deadline: Deadline) -> Flows | None:
+        """The best flows, beginning with some bounds; None when the solver gives up."""
         self._add([bound for bound in known if self._applies(bound)])
         plan: Flows | None = None
-        value = np.inf
         for _ in range(ROUNDS):
             found = self._linear.solve(deadline)
             if found is None:
                 return None
             plan = self._plan(found)
             new = self._broken(plan.kept, plan.given)
-            if not new or new[0][0] <= NOTABLE or (self._linear.is_large and value - found.value <= enough):
+            if not new or new[0][0] <= NOTABLE:
                 break
             self._add([bound for over, bound in new if self._linear.is_large or over >= PART * new[0][0]])
-            value = found.value
         return plan
 
     def _plan(self, found: Optimum) -> Flows:

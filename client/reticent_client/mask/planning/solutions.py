@@ -19,11 +19,12 @@ from reticent_client.mask.policy import SILENT
 from reticent_client.mask.problem import SEARCH, TINY, VERDICT
 
 SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
-LEAST = 1e-9  # a release of less than this part of a history would rest on rounding
+LEAST = 1e-6  # a release of less than this part of a history would rest on rounding
 ROUNDS = 20  # how often the releases of a context may be scaled down before they are given up
 CLEAR = 1e-270  # an output of less mass cannot be judged
 FAINT = 1e-12  # a share of a step's mass that says little about what passed where
-SILENCES = (0.0, *(10.0**power for power in range(-10, 0)))  # shares given up where the end of the day breaks a bound
+SILENCES = (1e-9, 1e-7, 1e-5, 1e-3, 0.0)  # shares given up besides those that the end of the day needs
+ENOUGH = 1.01  # times as many as it needs, as releases are scaled down, too
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Solution:
     levels: list[Level]
     suppressed: list[Floats]  # per level (m,)
     released: Floats  # (T, n): the expected releases
+    excess: Floats  # (k,): the mass by which silence to the end of the day breaks each bound, if it is positive
     private: bool  # whether all bounds are kept
 
     def value(self, worth: Floats) -> float:
@@ -100,14 +102,20 @@ def make_private(
 ) -> Solution | None:
     """The private solution near these flows; None if there is none.
 
-    Where too little is suppressed for a private end of the day, the flows are mixed with silence.
+    Where too little is suppressed for a private end of the day, the flows are mixed with silence, which is private.
     """
-    for silence in map(float, SILENCES):
+    first = capped.window.first
+    room = np.maximum(capped.caps - capped.opening @ (capped.at(first) + capped.ahead(first)), 0.0)
+    silence = 0.0
+    for more in SILENCES:
         mixed = [(1 - silence) * stays + silence for stays in kept]
         fewer = [(1 - silence) * goes for goes in given]
         solution = evaluate(capped, levels, _within_bounds(capped, levels, mixed, fewer))
         if solution.private:
             return solution
+        broken = solution.excess > 0
+        needed = (solution.excess[broken] / (solution.excess[broken] + room[broken])).max(initial=0.0)
+        silence = min(silence + (1 - silence) * ENOUGH * needed + more, 1.0)
     return None
 
 
@@ -246,5 +254,6 @@ def evaluate(capped: CappedStates, levels: list[Level], suppressed: list[Floats]
             private &= not possible.any()
             break
         private &= run.share >= CLEAR
-    private &= bool((silent_passed <= limits * silent).all())
-    return Solution(levels, suppressed, expected, private and (silent >= CLEAR or not is_silent))
+    excess = silent_passed - limits * silent
+    private &= bool((excess <= 0).all()) and (silent >= CLEAR or not is_silent)
+    return Solution(levels, suppressed, expected, excess, private)

@@ -39,10 +39,9 @@ class Inequality:
 
 @dataclass(frozen=True)
 class Optimum:
-    """A program's solution, its value, and what each row costs: at least 0."""
+    """A program's solution, and what each row costs: at least 0."""
 
     x: Floats
-    value: float
     prices: Floats
 
 
@@ -114,7 +113,7 @@ class LinearProgram:
             return None
         solution = model.getSolution()
         prices = -np.array(solution.row_dual)[len(self._sources) :]
-        return Optimum(np.array(solution.col_value), -info.objective_function_value, np.maximum(prices, 0.0))
+        return Optimum(np.array(solution.col_value), np.maximum(prices, 0.0))
 
     def _from_scratch(self, tolerance: float, seconds: float) -> Optimum | None:
         size = len(self._gains)
@@ -141,7 +140,7 @@ class LinearProgram:
         self.work += self._entries * (int(result.nit) // CORNERS)
         if result.status != 0:
             return None
-        return Optimum(result.x, -float(result.fun), np.maximum(-result.ineqlin.marginals, 0.0))
+        return Optimum(result.x, np.maximum(-result.ineqlin.marginals, 0.0))
 
     def _new_model(self) -> Any:
         matrix = self._flow.tocsc()
