@@ -65,7 +65,7 @@ class Refinement:
         self.hoped: Floats | None = None
         """(T, n): the expected releases that the bound is based on."""
         self.work = LITTLE
-        """That of the last refinement, as the solver counts it."""
+        """The work of the last refinement."""
         self._capped = CappedStates(window)
         self._proof: CeilingProof | None = None
         self._prices: dict[Bound, float] = {}  # the last ones
