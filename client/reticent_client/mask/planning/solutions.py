@@ -23,7 +23,7 @@ LEAST = 1e-6  # a release of less than this part of a history would rest on roun
 ROUNDS = 20  # how often the releases of a context may be scaled down before they are given up
 CLEAR = 1e-270  # an output of less mass cannot be judged
 FAINT = 1e-12  # a share of a step's mass that says little about what passed where
-SILENCES = (1e-9, 1e-7, 1e-5, 1e-3, 0.0)  # shares given up besides those that the end of the day needs
+SILENCES = (0.0, 1e-9, 1e-7, 1e-5, 1e-3)  # shares given up besides those that the end of the day needs
 ENOUGH = 1.01  # times as many as it needs, as releases are scaled down, too
 
 
@@ -106,16 +106,16 @@ def make_private(
     """
     first = capped.window.first
     room = np.maximum(capped.caps - capped.opening @ (capped.at(first) + capped.ahead(first)), 0.0)
-    silence = 0.0
+    silence = needed = 0.0
     for more in SILENCES:
+        silence = min(silence + (1 - silence) * ENOUGH * needed + more, 1.0)
         mixed = [(1 - silence) * stays + silence for stays in kept]
         fewer = [(1 - silence) * goes for goes in given]
         solution = evaluate(capped, levels, _within_bounds(capped, levels, mixed, fewer))
         if solution.private:
             return solution
         broken = solution.excess > 0
-        needed = (solution.excess[broken] / (solution.excess[broken] + room[broken])).max(initial=0.0)
-        silence = min(silence + (1 - silence) * ENOUGH * needed + more, 1.0)
+        needed = float((solution.excess[broken] / (solution.excess[broken] + room[broken])).max(initial=0.0))
     return None
 
 
