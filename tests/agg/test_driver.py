@@ -13,6 +13,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqlStore
+from reticent_sim.engine.addresses import free_address
 from tests.agg.network import ANN, Deciding, network, phase, refusal_of, run
 from tests.parties import aggregation
 from tests.parties.aggregation import KeyServer, Phone
@@ -24,8 +25,7 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait() -> None:
         keys = Deciding(certs)
-        async with keys.listener() as listener:
-            address = listener.address
+        address = free_address()
         query = aggregation.make_query(enough=2)
         async with network(tmp_path, certs, address) as net:
             analyst, phones = await net.analyst(), await net.phones()
@@ -68,8 +68,7 @@ def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
 
     async def wait() -> None:
         keys = Deciding(certs)
-        async with keys.listener() as listener:
-            address = listener.address
+        address = free_address()
         async with network(tmp_path, certs, address) as net:
             await until(lambda: log_lines(caplog, "the key server is unavailable") == 1)
             net.server.queries.learn(KeyServer().terms())
@@ -95,8 +94,8 @@ def test_a_key_server_that_replies_again_is_noticed_without_any_other_call(
     async def wait() -> None:
         keys = Deciding(certs)
         async with contextlib.AsyncExitStack() as stack:
-            listener = await stack.enter_async_context(keys.listener())
-            address = listener.address
+            address = free_address()
+            await stack.enter_async_context(keys.listener(address))
             async with network(tmp_path, certs, address) as net:
                 analyst = await net.analyst()
                 await analyst.GetTerms(wire.TermsRequest())
