@@ -230,6 +230,10 @@ def test_several_aggregation_servers_need_a_database_that_they_share(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+def test_free_addresses_differ() -> None:
+    assert len({free_address() for _ in range(20)}) > 15
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="addresses are reserved on Linux only")
 def test_two_processes_that_look_for_an_address_at_once_find_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when both would take the same one: there is no moment before the server listens in which it is free."""

@@ -31,7 +31,7 @@ from reticent_client.mask.problem import Problem
 State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
-BUDGET = 100_000_000  # the work of the solver, times the effort
+BUDGET = 100_000_000  # the work of all searches for prices and programs, times the effort
 ROUNDS = 60
 PART = 0.3  # windows are refined together if they promise this part of what the best one promises for its work
 TOGETHER = 6  # windows, at most

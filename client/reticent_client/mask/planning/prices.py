@@ -3,7 +3,7 @@
 For given prices the best that a history can do is to release and pay, or to go on. One pass backwards through the
 histories gives the ceiling that the prices prove. One pass forwards gives the mass by which their policy breaks each
 bound, which is the ceiling's slope. Choices are smoothed, so that a quasi-Newton method finds good prices in some
-hundred passes: each takes about a thousandth of the time of a linear program over the same histories.
+hundred passes: each takes less than a thousandth of the time of a linear program over the same histories.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLAT = 1e-6  # the relative progress of a step at which it ends
 NEVER = -1e9  # in place of the worth of a release that is not allowed
 ENTRIES = 160  # so many entries take as long in a pass as one in an iteration of the solver
 OVERHEAD = 8_000  # and so many as all that a level takes besides
-GUIDE = 0.1  # how soft the choices of the policy are at least
+GUIDE = 0.1  # how soft the choices of the policy are: softer ones lead to more histories
 UNUSED = 1e-9  # a price below this is 0
 
 _minimize: Any = minimize  # its type stubs do not fit a function with a slope
@@ -125,7 +125,7 @@ class SmoothCeiling:
             )
             prices = np.asarray(result.x)
             passes += int(result.nfev)
-        shares = self._shares(prices, max(softnesses[-1], GUIDE) * self._scale)[1]
+        shares = self._shares(prices, GUIDE * self._scale)[1]
         found = {bound: float(price) for bound, price in zip(self._bounds, prices, strict=True) if price > UNUSED}
         suppressed = [1 - shares[part] for part in self._parts]
         return PricedPolicy(found, suppressed, passes * self._entries // ENTRIES)

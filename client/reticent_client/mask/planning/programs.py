@@ -43,7 +43,6 @@ class Flows:
     kept: list[Floats]  # per level (m,)
     given: list[Floats]
     prices: dict[Bound, float]
-    bounds: list[Bound]  # all that were added
 
     @property
     def suppressed(self) -> list[Floats]:
@@ -130,7 +129,7 @@ class Program:
         masses = zip(self._added.items(), found.prices, strict=True)
         prices = {bound: price / mass for (bound, mass), price in masses if price > PRICED}
         kept = self._by_level(np.maximum(found.x[: self._total], 0.0))
-        return Flows(kept, self._by_level(released), prices, list(self._added))
+        return Flows(kept, self._by_level(released), prices)
 
     def _by_level(self, values: Floats) -> list[Floats]:
         return np.split(values, self._offsets[1:-1])
