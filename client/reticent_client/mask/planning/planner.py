@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from reticent_client.mask.planning.adaptation import nodes_of_table, plan_window
 from reticent_client.mask.planning.automata import Nodes
 from reticent_client.mask.planning.refinement import SAME, Refinement
 from reticent_client.mask.planning.solutions import Solution
+from reticent_client.mask.planning.solver import in_turn
 from reticent_client.mask.planning.windows import Table, Window
 from reticent_client.mask.policy import START
 from reticent_client.mask.problem import Problem
@@ -31,7 +33,8 @@ from reticent_client.mask.problem import Problem
 State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
-BUDGET = 100_000_000  # the work of all searches for prices and programs, times the effort
+BUDGET = 40_000_000  # the work of all searches for prices and programs, times the effort
+RESERVED = 0.5  # of the time: then only the window of the start is searched thoroughly
 ROUNDS = 60
 PART = 0.3  # windows are refined together if they promise this part of what the best one promises for its work
 TOGETHER = 6  # windows, at most
@@ -80,7 +83,9 @@ class Planner:
         self._worth = np.tile(problem.weights, (chain.horizon, 1))  # of the releases of the policy so far
         self._most = self._worth.copy()  # of the releases of any policy
         self._after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
+        self._visits = np.array(list(accumulate(chain.transitions, np.matmul, initial=chain.initial)))
         self._spent = 0
+        self._time = deadline.left()
         self._known: dict[State, Refinement] = {}
         self._matters: dict[State, tuple[float, float]] = {}  # how often each window begins, and its own gap
         self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
@@ -128,11 +133,11 @@ class Planner:
     def _refine(self, windows: Sequence[State], pool: Executor) -> None:
         """Refine some windows, each for the later releases as they are."""
         for start, index in windows:
-            if like := self._like(start, index):
-                self._known[start, index].begin_like(like)
+            self._known[start, index].begin(self._at_most(start, index), self._like(start, index))
 
         def refine(key: State) -> int:
-            return self._known[key].refine(self._worth, self._most, self.deadline)
+            with in_turn():
+                return self._known[key].refine(self._worth, self._most, self.deadline)
 
         longest_first = sorted(windows, key=lambda key: (-self._known[key].work, key))
         self._spent += sum(pool.map(refine, longest_first))
@@ -158,7 +163,7 @@ class Planner:
             windows = {(start, i): Window(problem, start, i, self._worth) for i in indices}
             for key, window in windows.items():
                 self._known.setdefault(key, Refinement(window))
-            if pool is not None and not self._is_over():
+            if pool is not None and not self.deadline.passed():
                 self._refine([key for key, window in windows.items() if self._gap(window) > SAME], pool)
             for key, window in windows.items():
                 best[key], value, bound = self._window(window)
@@ -201,6 +206,16 @@ class Planner:
             hoped += often_hoped * for_bound
             own = max(gaps[key] - float((for_bound * missing).sum()), 0.0)
             self._matters[key] = max(often, often_hoped), own
+
+    def _at_most(self, start: int, index: int) -> float:
+        """The most often that a window can begin: as often as the user is there.
+
+        0 if too much work or time is spent, so that enough is left for the windows before.
+        """
+        if start == START:
+            return 1.0
+        is_late = self._is_over() or self.deadline.left() < RESERVED * self._time
+        return 0.0 if is_late else float(self._visits[start, index])
 
     def _unprotected(self, window: Window) -> float:
         """An upper bound for every policy in the window: none exceeds it even if nothing has to be protected."""

@@ -4,42 +4,42 @@ For given prices the best that a history can do is to release and pay, or to go 
 histories gives the ceiling that the prices prove. One pass forwards gives the mass by which their policy breaks each
 bound, which is the ceiling's slope. Choices are smoothed, so that a quasi-Newton method finds good prices in some
 hundred passes: each takes less than a thousandth of the time of a linear program over the same histories.
+
+At the lowest smoothed ceiling the policy breaks no bound, and loses about as much as its choices are soft.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 
-from reticent_client.mask.chain import Floats
+from reticent_client.mask.chain import Bools, Floats
 from reticent_client.mask.limits import Deadline
-from reticent_client.mask.planning.histories import CappedStates, Level
+from reticent_client.mask.planning.histories import EXPLORED, NEGLIGIBLE, CappedStates, Ints, Level
 from reticent_client.mask.planning.programs import END, Bound, end_excess, releases_excess
 
 MEMORY = 20  # slopes that the search keeps
-FLAT = 1e-6  # the relative progress of a step at which it ends
+FLAT = 1e-8  # the relative progress of a step at which a round ends
+STEPS = 150  # of a round
+ENOUGH = 1e-4  # the relative progress of a round that is the last
 NEVER = -1e9  # in place of the worth of a release that is not allowed
 ENTRIES = 160  # so many entries take as long in a pass as one in an iteration of the solver
 OVERHEAD = 8_000  # and so many as all that a level takes besides
-GUIDE = 0.1  # how soft the choices of the policy are: softer ones lead to more histories
 UNUSED = 1e-9  # a price below this is 0
+RARE = 1e-9  # the least curvature that counts, in parts of the largest
+
+csr_matvec: Any
+try:
+    from scipy.sparse._sparsetools import csr_matvec
+except ImportError:  # SciPy's own product does the same; it checks more than a small product takes
+    csr_matvec = None
 
 _minimize: Any = minimize  # its type stubs do not fit a function with a slope
-
-
-@dataclass(frozen=True)
-class PricedPolicy:
-    """Prices of bounds, and the best policy for them if choices are a little soft."""
-
-    prices: dict[Bound, float]
-    suppressed: list[Floats]  # per level (m,)
-    work: int  # as the solver counts it
 
 
 class SmoothCeiling:
@@ -51,12 +51,14 @@ class SmoothCeiling:
     Args:
         capped: The capped states of the window.
         levels: The histories.
-        most: (T, n): what each release can be worth at most.
+        worth: (T, n): what each release is worth.
     """
 
-    def __init__(self, capped: CappedStates, levels: Sequence[Level], most: Floats) -> None:
+    def __init__(self, capped: CappedStates, levels: Sequence[Level], worth: Floats) -> None:
+        self.work = 0
+        """The work of all searches so far, as the solver counts it."""
         releasable = capped.window.problem.releasable
-        self._scale = max(float(most.max()), 1e-300)
+        self._scale = max(float(worth.max()), 1e-300)
         self._mass = levels[0].mass
         self._moves = [level.moves.matrix for level in levels if level.moves is not None]
         self._back = [matrix.T.tocsr() for matrix in self._moves]
@@ -65,13 +67,80 @@ class SmoothCeiling:
         may = [releasable[level.step, level.contexts] for level in levels]
         self._worth = np.concatenate(
             [
-                np.where(allowed, most[level.step, level.contexts], NEVER * self._scale)
+                np.where(allowed, worth[level.step, level.contexts], NEVER * self._scale)
                 for level, allowed in zip(levels, may, strict=True)
             ]
         )
         self._bounds: list[Bound] = []
+        self._excess = self._of_releases(capped, levels, may)
+        self._ends = self._of_ends(capped, levels)
+        self._by_bound = self._excess.T.tocsr(), self._ends.T.tocsr()
+        self._spare = np.zeros(len(self._bounds))
+        entries = self._excess.nnz + self._ends.nnz + sum(matrix.nnz for matrix in self._moves)
+        self._entries = 2 * entries + OVERHEAD * len(levels)
+
+    def lower(
+        self, start: Mapping[Bound, float], softnesses: Sequence[float], rounds: int, deadline: Deadline
+    ) -> dict[Bound, float]:
+        """Prices that prove a lower ceiling than the first ones do.
+
+        Args:
+            start: The prices to begin with.
+            softnesses: Of the choices, one after the other, in parts of the largest worth of a release.
+            rounds: Of the quasi-Newton method for each of them, at most.
+            deadline: When to stop.
+        """
+        prices = self._prices(start)
+        for softness in softnesses if len(prices) else ():
+            ceiling = np.inf
+            for _ in range(rounds):
+                if deadline.passed():
+                    break
+                before = ceiling
+                prices, ceiling = self._descend(prices, softness, deadline)
+                if before - ceiling <= ENOUGH * abs(ceiling):
+                    break
+        return {bound: float(price) for bound, price in zip(self._bounds, prices, strict=True) if price > UNUSED}
+
+    def _descend(self, prices: Floats, softness: float, deadline: Deadline) -> tuple[Floats, float]:
+        """One round of the quasi-Newton method, in units that fit the prices; the prices and the smoothed ceiling."""
+
+        def stop_in_time(_: Floats) -> None:
+            if deadline.passed():
+                raise StopIteration
+
+        units = self._units(prices, softness)
+        result = _minimize(
+            self._pass,
+            prices / units,
+            args=(units, softness),
+            method="L-BFGS-B",
+            jac=True,
+            bounds=Bounds(0.0, np.inf),
+            callback=stop_in_time,
+            options={"maxiter": STEPS, "maxcor": MEMORY, "ftol": FLAT},
+        )
+        self.work += (1 + int(result.nfev)) * self._entries // ENTRIES
+        return np.asarray(result.x) * units, float(result.fun)
+
+    def spare(self, more: Floats) -> None:
+        """Leave more room below the bounds on silence, (k,): the prices are then those of tighter bounds."""
+        for number, (step, _, column) in enumerate(self._bounds):
+            if step == END and column < len(more):
+                self._spare[number] += more[column]
+
+    def policy(self, prices: Mapping[Bound, float], softness: float) -> list[Floats]:
+        """Per level (m,): the shares suppressed by the best policy for some prices, with soft choices."""
+        _, shares = self._shares(self._prices(prices), softness)
+        return [1 - shares[part] for part in self._parts]
+
+    def _prices(self, prices: Mapping[Bound, float]) -> Floats:
+        return np.array([prices.get(bound, 0.0) for bound in self._bounds])
+
+    def _of_releases(self, capped: CappedStates, levels: Sequence[Level], may: Sequence[Bools]) -> csr_array:
+        """(histories, bounds): by how much a release of each history exceeds each bound on releases."""
         rows, columns, values = [], [], []
-        for level, allowed, offset in zip(levels, may, offsets, strict=False):
+        for level, allowed, part in zip(levels, may, self._parts, strict=True):
             excess = releases_excess(capped, level)
             can_be_broken = np.zeros((capped.window.problem.chain.size, excess.shape[1]), dtype=np.bool_)
             np.logical_or.at(can_be_broken, level.contexts[allowed], excess[allowed] > 0)
@@ -79,81 +148,87 @@ class SmoothCeiling:
             number[can_be_broken] = len(self._bounds) + np.arange(int(can_be_broken.sum()))
             self._bounds += [(level.step, int(context), int(column)) for context, column in np.argwhere(can_be_broken)]
             node, column = np.nonzero((number[level.contexts] >= 0) & allowed[:, None] & (excess != 0))
-            rows.append(offset + node)
+            rows.append(part.start + node)
             columns.append(number[level.contexts[node], column])
             values.append(excess[node, column])
-        ends = end_excess(capped, levels[-1])
-        broken = np.flatnonzero((ends > 0).any(axis=0))
-        self._ends = np.ascontiguousarray(ends[:, broken])
-        self._at_end = slice(len(self._bounds), len(self._bounds) + len(broken))
-        self._bounds += [(END, 0, int(column)) for column in broken]
-        entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
-        self._excess = coo_array(entries, shape=(len(self._worth), len(self._bounds))).tocsr()
-        self._by_bound = self._excess.T.tocsr()
-        self._entries = 2 * self._excess.nnz + 2 * sum(matrix.nnz for matrix in self._moves) + OVERHEAD * len(levels)
+        return _matrix(rows, columns, values, (len(self._worth), len(self._bounds)))
 
-    def lower(
-        self, start: Mapping[Bound, float], softnesses: Sequence[float], steps: int, deadline: Deadline
-    ) -> PricedPolicy:
-        """Prices that prove a lower ceiling than the first ones do.
+    def _of_ends(self, capped: CappedStates, levels: Sequence[Level]) -> csr_array:
+        """(histories, bounds): the same for silence to the end of the day, where a history ends or is lost."""
+        ends = [
+            (part.start, end_excess(capped, level))
+            for level, part in zip(levels, self._parts, strict=True)
+            if level is levels[-1] or level.lost.any()
+        ]
+        can_be_broken = np.any([(excess > 0).any(axis=0) for _, excess in ends], axis=0)
+        number = np.cumsum(can_be_broken) - 1
+        self._bounds += [(END, 0, int(column)) for column in np.flatnonzero(can_be_broken)]
+        rows, columns, values = [], [], []
+        for offset, excess in ends:
+            node, column = np.nonzero((excess != 0) & can_be_broken)
+            rows.append(offset + node)
+            columns.append(number[column])
+            values.append(excess[node, column])
+        return _matrix(rows, columns, values, (len(self._worth), int(can_be_broken.sum())))
 
-        Args:
-            start: The prices to begin with.
-            softnesses: Of the choices, one after the other, in parts of the largest worth of a release.
-            steps: Of the quasi-Newton method for each of them.
-            deadline: When to stop.
-        """
-
-        def stop_in_time(_: Floats) -> None:
-            if deadline.passed():
-                raise StopIteration
-
-        prices = np.array([start.get(bound, 0.0) for bound in self._bounds])
-        passes = 1
-        for softness in softnesses:
-            if deadline.passed() or not len(prices):
-                break
-            result = _minimize(
-                self._pass,
-                prices,
-                args=(softness * self._scale,),
-                method="L-BFGS-B",
-                jac=True,
-                bounds=Bounds(0.0, np.inf),
-                callback=stop_in_time,
-                options={"maxiter": steps, "maxcor": MEMORY, "ftol": FLAT},
-            )
-            prices = np.asarray(result.x)
-            passes += int(result.nfev)
-        shares = self._shares(prices, GUIDE * self._scale)[1]
-        found = {bound: float(price) for bound, price in zip(self._bounds, prices, strict=True) if price > UNUSED}
-        suppressed = [1 - shares[part] for part in self._parts]
-        return PricedPolicy(found, suppressed, passes * self._entries // ENTRIES)
+    def _units(self, prices: Floats, softness: float) -> Floats:
+        """Units of the prices in which the slopes change about equally fast."""
+        _, shares = self._shares(prices, softness)
+        given, kept = self._flows(np.minimum(shares, 1 - EXPLORED))
+        releases, ends = self._by_bound
+        curvatures = np.concatenate([releases.power(2) @ (given + kept), ends.power(2) @ (given + kept)])
+        return np.asarray(1 / np.sqrt(np.maximum(curvatures, RARE * max(float(curvatures.max()), NEGLIGIBLE))))
 
     def _shares(self, prices: Floats, softness: float) -> tuple[float, Floats]:
         """The smoothed ceiling, and the shares of all histories that are released."""
-        release = self._worth - self._excess @ prices
-        onward = -(self._ends @ prices[self._at_end])
+        unit = 2 * softness * self._scale
+        count = self._excess.shape[1]
+        release = (self._worth - _times(self._excess, prices[:count])) / unit + 0.5
+        silence = (_times(self._ends, prices[count:])) / -unit
         shares = np.empty(len(release))
+        onward = np.zeros(len(release[self._parts[-1]]))
         for part, moves in zip(reversed(self._parts), [*reversed(self._moves), None], strict=True):
+            onward += silence[part]
             better = release[part] - onward
-            share = np.clip(better / (2 * softness) + 0.5, 0.0, 1.0)
-            onward += share * (better + softness * (1 - share))
-            shares[part] = share
+            share = shares[part]
+            np.minimum(np.maximum(better, 0.0, out=share), 1.0, out=share)
+            onward += share * (better - 0.5 * share)
             if moves is not None:
-                onward = moves @ onward
-        return float(self._mass @ onward), shares
+                onward = _times(moves, onward)
+        return float(self._mass @ onward) * unit, shares
 
-    def _pass(self, prices: Floats, softness: float) -> tuple[float, Floats]:
-        """The smoothed ceiling, and its slope: by how much mass each bound is broken, negated."""
-        ceiling, shares = self._shares(prices, softness)
-        released = np.empty(len(shares))
+    def _flows(self, shares: Floats) -> tuple[Floats, Floats]:
+        """The mass of each history that is released, and suppressed."""
+        released, suppressed = np.empty(len(shares)), np.empty(len(shares))
         mass = self._mass
         for part, back in zip(self._parts, [None, *self._back], strict=True):
             if back is not None:
-                mass = back @ mass
-            released[part] = mass * shares[part]
-            mass = mass - released[part]
-        slope = -(self._by_bound @ released)
-        slope[self._at_end] = -(mass @ self._ends)
-        return ceiling, slope
+                mass = _times(back, mass)
+            np.multiply(mass, shares[part], out=released[part])
+            mass = np.subtract(mass, released[part], out=suppressed[part])
+        return released, suppressed
+
+    def _pass(self, prices: Floats, units: Floats, softness: float) -> tuple[float, Floats]:
+        """The smoothed ceiling of prices in units, and its slope: by how much mass each bound is broken, negated."""
+        prices = prices * units
+        ceiling, shares = self._shares(prices, softness)
+        released, suppressed = self._flows(shares)
+        releases, ends = self._by_bound
+        slope = -(np.concatenate([_times(releases, released), _times(ends, suppressed)]) + self._spare)
+        return ceiling - float(self._spare @ prices), slope * units
+
+
+def _matrix(
+    rows: Sequence[Ints], columns: Sequence[Ints], values: Sequence[Floats], shape: tuple[int, int]
+) -> csr_array:
+    entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+    return coo_array(entries, shape=shape).tocsr()
+
+
+def _times(matrix: csr_array, vector: Floats) -> Floats:
+    """The product."""
+    if csr_matvec is None:
+        return np.asarray(matrix @ vector)
+    product = np.zeros(matrix.shape[0])
+    csr_matvec(*matrix.shape, matrix.indptr, matrix.indices, matrix.data, vector, product)
+    return product

@@ -1,8 +1,9 @@
-"""The search in one window: prices of the bounds first, then a linear program over the histories that they lead to.
+"""The search in one window: prices of the bounds that prove a ceiling, and a policy that follows from prices.
 
 Histories remember only the states whose bounds were broken by a solution before: to drop the other bounds is a
-relaxation. Over these histories, prices prove an upper bound, and their policy says which histories matter. A linear
-program follows those and loses all others: its solution is private. Its own prices prove a bound, too.
+relaxation. Over these histories, prices prove an upper bound, and their policy says which histories matter. For those
+alone, with all others lost, prices are found once more, and their policy is made private. A linear program over the few
+most likely ones finds the last part, and its own prices prove a bound, too.
 
 The best prices and solutions of a small window come from one linear program over all of its histories.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 import numpy as np
@@ -20,31 +22,52 @@ from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
 from reticent_client.mask.planning.prices import SmoothCeiling
-from reticent_client.mask.planning.programs import NOTABLE, Bound, Flows, Program, end_excess, releases_excess
-from reticent_client.mask.planning.solutions import Solution, make_private, shares_passed
+from reticent_client.mask.planning.programs import NOTABLE, Bound, Program, end_excess, releases_excess
+from reticent_client.mask.planning.solutions import Solution, arriving, make_private, shares_passed
 from reticent_client.mask.planning.windows import Window
 
-SMALL = 1_500  # histories of a window that is solved by one program
-SIZE = 600  # histories in the first program of a larger one
-LARGER = 1.6  # each time that a window is refined, its program may have so many times as many
-LARGEST = 8_000  # histories in the last programs
-WIDE = 2_000  # histories for which the first prices are found
-WIDER = 5.0  # and so many times as many each time
-MOST = 100_000  # histories for which the last prices are found
 LIKELY = 1e-3  # the probability of the histories that are followed first
 FINER = 2.0  # the factor to which the least probability of the histories that leave room is found
 UNLIKELY = 1e-12
 ROUNDS = 12  # times that more states are remembered
 SOME = 0.05  # states whose bounds are broken by this part of the worst are remembered, too
 SAME = 1e-7  # a difference that does not matter
+LOSS = 1.0  # of the gap: no program follows histories that leave out more
 HOPE = 0.1  # the part of the gap that a refinement may gain even if the last one did not
 LITTLE = 100_000  # no refinement is taken for less work
 VAIN = 2  # times without anything better, before a window is left alone
 
-SOFT, SOFT_STEPS = (0.1, 0.03), 40
-"""The softness of choices while states to remember are looked for, and the steps of the search for prices."""
-SHARP, SHARP_STEPS = (0.03, 0.01, 0.003), 100
-"""The same for the final prices."""
+SOFT = 0.03  # the softness of choices while states to remember are looked for
+FINAL = 0.01  # and in the first solutions: softer ones lose more, and are found sooner
+SHARPER = 3.0  # each time that a window is refined, choices are sharper by this factor; prices by one more
+SHARPEST = 3e-4
+GUIDE = 0.1  # and of the policy that says which histories matter: softer ones lead to more
+SEARCHES = 6  # rounds of a search for prices
+SPARE = 1.5  # room for silence, times the mass by which the last policy broke its bounds
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The numbers of histories that a search may have."""
+
+    priced: int  # for which prices are found
+    followed: int  # by a solution
+    solved: int  # in a linear program
+
+    def towards(self, other: Extent, part: float) -> Extent:
+        """Part of the way to another extent."""
+        return Extent(
+            *(int(mine + part * (its - mine)) for mine, its in zip(astuple(self), astuple(other), strict=True))
+        )
+
+    def larger(self) -> Extent:
+        """The extent of the next search."""
+        return Extent(*(min(int(LARGER * mine), most) for mine, most in zip(astuple(self), astuple(LAST), strict=True)))
+
+
+RARE, DAILY, LAST = Extent(2_000, 3_000, 1_500), Extent(50_000, 30_000, 3_000), Extent(100_000, 50_000, 8_000)
+"""First searches in a window that hardly ever begins, and in one of each day, and the last searches."""
+LARGER = 2.0
 
 
 class Unfold(Protocol):
@@ -71,8 +94,8 @@ class Refinement:
         self._prices: dict[Bound, float] = {}  # the last ones
         self._policy: Behaviour | None = None  # that they lead to
         self._least: dict[Unfold, float] = {}  # the probability of the histories that were followed last
-        self._size = SIZE
-        self._wide = WIDE
+        self._softness = FINAL
+        self._extent = DAILY
         self._gain = np.inf
         self._vain = 0  # how often in a row nothing better was found
         self._seen: Floats | None = None  # the values of later releases then
@@ -98,12 +121,22 @@ class Refinement:
         is_same = self._seen is not None and np.abs(self._later(worth, most) - self._seen).max() <= SAME
         if self._vain >= VAIN and is_same:
             return 0.0
-        return min(gap, max(self._gain, HOPE * gap)) / (self.work * LARGER)
+        return min(gap, max(self._gain, HOPE * gap)) / self.work
 
-    def begin_like(self, other: Refinement) -> None:
-        """Begin with what was found in another window, if nothing was done in this one yet."""
+    def begin(self, often: float, like: Refinement | None) -> None:
+        """Choose how far to search at first, if nothing was done in this window yet.
+
+        Args:
+            often: How often the window can begin in a day, at most. Rare ones are searched less.
+            like: A search in another window, to begin with what was found there.
+        """
         if self._seen is not None:
             return
+        self._extent = RARE.towards(DAILY, often)
+        if like is not None:
+            self._begin_like(like)
+
+    def _begin_like(self, other: Refinement) -> None:
         mine, its = self._capped, other._capped
         numbers = mine.numbers[its.steps, its.contexts]
         mine.remembered[numbers[numbers >= 0]] = its.remembered[numbers >= 0]
@@ -115,12 +148,13 @@ class Refinement:
         }
 
     def refine(self, worth: Floats, most: Floats, deadline: Deadline) -> int:
-        """Find better prices, and solve a larger program than before; the work that it took."""
+        """Find better prices and solutions, over more histories than before; the work that it took."""
         before = self.bound(most) - self.value(worth)
         work = 0
         for left in reversed(range(ROUNDS)):
-            levels = self._unfold(merge, self._wide)
-            is_small = sum(len(level.contexts) for level in levels) <= SMALL
+            levels = self._unfold(merge, self._extent.priced)
+            is_small = sum(len(level.contexts) for level in levels) <= self._extent.solved
+            is_small &= not any(level.are_merged.any() for level in levels)
             search = self._solve_all if is_small else self._solve_likely
             more, is_done = search(levels, worth, most, deadline, may_remember=left > 0)
             work += more
@@ -130,8 +164,8 @@ class Refinement:
         self._gain = before - after if np.isfinite(after) else 0.0
         self._vain = 0 if self._gain > SAME else self._vain + 1
         self.work, self._seen = max(work, LITTLE), self._later(worth, most)
-        self._size = min(int(LARGER * self._size), LARGEST)
-        self._wide = min(int(WIDER * self._wide), MOST)
+        self._softness = max(self._softness / SHARPER, SHARPEST)
+        self._extent = self._extent.larger()
         return work
 
     def _later(self, worth: Floats, most: Floats) -> Floats:
@@ -153,37 +187,57 @@ class Refinement:
         self._learn(levels, plan.prices, plan.suppressed, most)
         if may_remember and self._remember(self._broken(levels, plan.suppressed)):
             return work, False
-        self._keep(levels, plan, worth)
+        self._keep(levels, plan.suppressed, worth)
         if np.abs(most - worth)[self._capped.window.first :].max() > SAME:
             program = Program(self._capped, levels, worth)
             plan = program.solve(plan.prices, deadline)
             work += program.work
-            self._keep(levels, plan, worth)
+            if plan is not None:
+                self._keep(levels, plan.suppressed, worth)
         return work, True
 
     def _solve_likely(
         self, levels: list[Level], worth: Floats, most: Floats, deadline: Deadline, *, may_remember: bool
     ) -> tuple[int, bool]:
-        """Find prices, and solve a program over the histories that matter; the work, and whether this is all."""
+        """Find prices, and a solution over the histories that matter; the work, and whether this is all."""
         ceiling = SmoothCeiling(self._capped, levels, most)
-        priced = ceiling.lower(self._prices, SOFT, SOFT_STEPS, deadline)
-        work = priced.work
-        self._learn(levels, priced.prices, priced.suppressed, most)
-        if may_remember and self._remember(self._broken(levels, priced.suppressed)):
+        prices = ceiling.lower(self._prices, (SOFT,), 1, deadline)
+        suppressed = ceiling.policy(prices, GUIDE)
+        self._learn(levels, prices, suppressed, most)
+        if may_remember and self._remember(self._broken(levels, suppressed)):
+            return ceiling.work, False
+        prices = ceiling.lower(prices, (self._softness / SHARPER,), SEARCHES, deadline)
+        self._learn(levels, prices, ceiling.policy(prices, GUIDE), most)
+        likely = self._unfold(follow, self._extent.followed)
+        own = SmoothCeiling(self._capped, likely, worth)
+        for softness in (SHARPER * self._softness, self._softness):
+            prices = own.lower(prices, (softness,), SEARCHES, deadline)
+            suppressed = own.policy(prices, softness)
+            own.spare(SPARE * self._keep(likely, suppressed, worth))
+        work = ceiling.work + own.work
+        if may_remember and self._remember(self._broken(likely, suppressed)):
             return work, False
-        priced = ceiling.lower(priced.prices, SHARP, SHARP_STEPS, deadline)
-        work += priced.work
-        self._learn(levels, priced.prices, priced.suppressed, most)
-        likely = self._unfold(follow, self._size)
-        program = Program(self._capped, likely, worth)
-        plan = program.solve(priced.prices, deadline)
-        work += program.work
-        if plan is None:
-            return work, True
-        if self._keep_proof(CeilingProof.of(self._capped, levels, plan.prices), most):
-            self._prices = plan.prices
-        self._keep(likely, plan, worth)
-        return work, not (may_remember and self._remember(self._broken(likely, plan.suppressed)))
+        self._policy = Behaviour(likely, own.policy(prices, GUIDE))
+        if self._seen is not None:
+            work += self._polish(levels, prices, worth, most, deadline)
+        return work, True
+
+    def _polish(
+        self, levels: list[Level], prices: dict[Bound, float], worth: Floats, most: Floats, deadline: Deadline
+    ) -> int:
+        """Solve a program over the few most likely histories, if all others matter little; its work."""
+        few = self._unfold(follow, self._extent.solved)
+        suppressed = SmoothCeiling(self._capped, few, worth).policy(prices, self._softness)
+        value = float((_released(few, suppressed, worth.shape) * worth).sum())
+        gap = self.bound(most) - self.value(worth)
+        if self.value(worth) - value > LOSS * gap:
+            return 0
+        program = Program(self._capped, few, worth)
+        plan = program.solve(prices, deadline)
+        if plan is not None:
+            self._keep_proof(CeilingProof.of(self._capped, levels, plan.prices), most)
+            self._keep(few, plan.suppressed, worth)
+        return program.work
 
     def _learn(
         self, levels: Sequence[Level], prices: dict[Bound, float], suppressed: Sequence[Floats], most: Floats
@@ -199,10 +253,12 @@ class Refinement:
             self._proof = proof
         return is_better
 
-    def _keep(self, levels: list[Level], plan: Flows | None, worth: Floats) -> None:
-        solution = None if plan is None else make_private(self._capped, levels, plan.kept, plan.given)
+    def _keep(self, levels: list[Level], suppressed: Sequence[Floats], worth: Floats) -> Floats:
+        """Make a solution private, and keep it if it is better; (k,) the mass by which silence broke each bound."""
+        solution, excess = make_private(self._capped, levels, suppressed)
         if solution is not None and solution.value(worth) > self.value(worth):
             self.best = solution
+        return excess
 
     def _unfold(self, unfold: Unfold, size: int) -> list[Level]:
         """The histories that the last policy reaches, those that are most likely, as many as may be."""
@@ -250,7 +306,7 @@ class Refinement:
             longer = before.copy()
             longer[states] = until[states]
             self._capped.remembered = longer
-            if merge(self._capped, np.inf, None, self._wide) is not None:
+            if merge(self._capped, np.inf, None, self._extent.priced) is not None:
                 return True
             states = states[: len(states) // 2]
         self._capped.remembered = before
@@ -264,7 +320,7 @@ class Refinement:
         count, horizon = len(self._capped), levels[-1].step + 1
         found = np.zeros((horizon + 1, count))
         shares = shares_passed(self._capped, levels, suppressed)
-        for level, share, mass, fraction in zip(levels, shares, _arriving(levels, suppressed), suppressed, strict=True):
+        for level, share, mass, fraction in zip(levels, shares, arriving(levels, suppressed), suppressed, strict=True):
             over = np.zeros((len(level.numbers), count))
             releases = releases_excess(self._capped, level, share)[:, :count]
             np.add.at(over, level.contexts, (mass * (1 - fraction))[:, None] * releases)
@@ -274,19 +330,9 @@ class Refinement:
         return np.where((found > 2 * NOTABLE) & ~is_exact, found, 0.0)
 
 
-def _arriving(levels: Sequence[Level], suppressed: Sequence[Floats]) -> list[Floats]:
-    """Per level (m,): the mass that arrives at each history under a policy."""
-    found = [levels[0].mass]
-    for level, fraction in zip(levels[1:], suppressed, strict=False):
-        if level.moves is None:
-            raise AssertionError("only to the first level nothing leads")
-        found.append(level.moves.forward(found[-1] * fraction))
-    return found
-
-
 def _released(levels: Sequence[Level], suppressed: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
     """(T, n): the expected releases of a policy."""
     found = np.zeros(shape)
-    for level, mass, fraction in zip(levels, _arriving(levels, suppressed), suppressed, strict=True):
+    for level, mass, fraction in zip(levels, arriving(levels, suppressed), suppressed, strict=True):
         np.add.at(found[level.step], level.contexts, mass * (1 - fraction))
     return found

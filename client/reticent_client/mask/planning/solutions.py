@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import nnls
 
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.planning.automata import Nodes
@@ -20,7 +21,9 @@ from reticent_client.mask.problem import SEARCH, TINY, VERDICT
 
 SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
 LEAST = 1e-6  # a release of less than this part of a history would rest on rounding
-ROUNDS = 20  # how often the releases of a context may be scaled down before they are given up
+ROUNDS = 20  # how often the releases of a context may be changed before they are given up
+SPARE = 1e-10  # by so much more than is needed
+IMPOSSIBLE = 1e-12  # a residual this small is the solver's way of saying that there is no solution
 CLEAR = 1e-270  # an output of less mass cannot be judged
 FAINT = 1e-12  # a share of a step's mass that says little about what passed where
 SILENCES = (0.0, 1e-9, 1e-7, 1e-5, 1e-3)  # shares given up besides those that the end of the day needs
@@ -98,25 +101,28 @@ class Solution:
 
 
 def make_private(
-    capped: CappedStates, levels: list[Level], kept: Sequence[Floats], given: Sequence[Floats]
-) -> Solution | None:
-    """The private solution near these flows; None if there is none.
+    capped: CappedStates, levels: list[Level], suppressed: Sequence[Floats]
+) -> tuple[Solution | None, Floats]:
+    """The private solution near these shares suppressed, if there is one, and (k,) how much silence breaks each bound.
 
     Where too little is suppressed for a private end of the day, the flows are mixed with silence, which is private.
     """
     first = capped.window.first
     room = np.maximum(capped.caps - capped.opening @ (capped.at(first) + capped.ahead(first)), 0.0)
+    parts = [mass / level.mass for mass, level in zip(arriving(levels, suppressed), levels, strict=True)]
     silence = needed = 0.0
+    excess = np.zeros(0)
     for more in SILENCES:
         silence = min(silence + (1 - silence) * ENOUGH * needed + more, 1.0)
-        mixed = [(1 - silence) * stays + silence for stays in kept]
-        fewer = [(1 - silence) * goes for goes in given]
+        mixed = [(1 - silence) * part * share + silence for part, share in zip(parts, suppressed, strict=True)]
+        fewer = [(1 - silence) * part * (1 - share) for part, share in zip(parts, suppressed, strict=True)]
         solution = evaluate(capped, levels, _within_bounds(capped, levels, mixed, fewer))
+        excess = excess if len(excess) else np.maximum(solution.excess, 0.0)
         if solution.private:
-            return solution
+            return solution, excess
         broken = solution.excess > 0
         needed = float((solution.excess[broken] / (solution.excess[broken] + room[broken])).max(initial=0.0))
-    return None
+    return None, excess
 
 
 def _within_bounds(
@@ -140,11 +146,21 @@ def _within_bounds(
         for context in np.unique(level.contexts[released > 0]):
             nodes = np.flatnonzero((level.contexts == context) & (released > 0))
             parts = (run.passed[np.ix_(earlier, nodes)] / mass[nodes] - capped.caps[earlier, None]).T
-            released[nodes] = _scaled_down(released[nodes], mass[nodes], parts)
+            released[nodes] = kept_within(released[nodes], mass[nodes], parts)
         fraction = np.divide(mass - released, mass, out=np.ones(len(mass)), where=mass > 0)
         suppressed.append(fraction)
         run.leave(level, fraction)
     return suppressed
+
+
+def arriving(levels: Sequence[Level], suppressed: Sequence[Floats]) -> list[Floats]:
+    """Per level (m,): the mass that arrives at each history."""
+    found = [levels[0].mass]
+    for level, fraction in zip(levels[1:], suppressed, strict=False):
+        if level.moves is None:
+            raise AssertionError("only to the first level nothing leads")
+        found.append(level.moves.forward(found[-1] * fraction))
+    return found
 
 
 class Passage:
@@ -198,11 +214,51 @@ def shares_passed(capped: CappedStates, levels: Sequence[Level], suppressed: Seq
     return found
 
 
+def kept_within(released: Floats, mass: Floats, parts: Floats) -> Floats:
+    """The releases of one context that keep all bounds, each changed by as small a part as possible.
+
+    Args:
+        released: The mass of each history that is released.
+        mass: The mass of each history.
+        parts: (m, k): by how much each exceeds the cap of each state.
+    """
+    is_full = np.zeros(len(mass), dtype=np.bool_)
+    for _ in range(ROUNDS):
+        released = np.where(released < LEAST * mass, 0.0, released)
+        total, over = released.sum(), released @ parts
+        if over.max(initial=0.0) <= SEARCH * total:
+            return released
+        free = np.flatnonzero((released > 0) & ~is_full)
+        roots = np.sqrt(released[free] / total)
+        change = _least_change((roots[:, None] * parts[free]).T, over / total + SPARE)
+        if change is None:
+            break
+        wanted = released[free] * (1 - change / roots)
+        is_full[free[wanted >= mass[free]]] = True
+        released[free] = np.clip(wanted, 0.0, mass[free])
+    return _scaled_down(released, mass, parts)
+
+
+def _least_change(rows: Floats, least: Floats) -> Floats | None:
+    """The x of least squares with rows @ x >= least; None if there is none.
+
+    It is the residual of a least-squares problem with positive factors for the rows (Lawson and Hanson's LDP).
+    """
+    target = np.zeros(rows.shape[1] + 1)
+    target[-1] = 1.0
+    system = np.concatenate([rows.T, least[None]])
+    try:
+        factors, _ = nnls(system, target)
+    except RuntimeError:
+        return None
+    rest = system @ factors - target
+    return None if rest[-1] > -IMPOSSIBLE else np.asarray(rest[:-1] / -rest[-1])
+
+
 def _scaled_down(released: Floats, mass: Floats, parts: Floats) -> Floats:
     """The releases of one context, those of histories above a bound scaled down until all bounds are kept."""
-    released = released.copy()
     for _ in range(ROUNDS):
-        released[released < LEAST * mass] = 0.0
+        released = np.where(released < LEAST * mass, 0.0, released)
         over = released @ parts
         if over.max(initial=0.0) <= SEARCH * released.sum():
             return released

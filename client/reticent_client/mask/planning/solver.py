@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,35 @@ ITERATIONS = 5_000  # that the solver may take, besides one for each variable
 INTERIOR = 3_000  # from this many variables on, interior point is faster than simplex, and starts afresh each time
 CORNERS = 70  # so many iterations of simplex take as long as one of interior point
 NO_LIMIT = 1e9  # seconds, for no limit
+
+_TURN = threading.Lock()
+_THREAD = threading.local()
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """One thread after the other, but several while they solve programs.
+
+    Threads that call many small NumPy functions at the same time are slower than one.
+    """
+    with _TURN:
+        _THREAD.has_turn = True
+        try:
+            yield
+        finally:
+            _THREAD.has_turn = False
+
+
+@contextmanager
+def _turn_of_others() -> Iterator[None]:
+    if not getattr(_THREAD, "has_turn", False):
+        yield
+        return
+    _TURN.release()
+    try:
+        yield
+    finally:
+        _TURN.acquire()
 
 
 @dataclass(frozen=True)
@@ -106,7 +137,8 @@ class LinearProgram:
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             model.setOptionValue(name, tolerance)
         model.setOptionValue("time_limit", model.getRunTime() + seconds)
-        model.run()
+        with _turn_of_others():
+            model.run()
         info = model.getInfo()
         self.work += self._entries * (info.ipm_iteration_count + info.simplex_iteration_count // CORNERS)
         if model.getModelStatus() != highs.HighsModelStatus.kOptimal:

@@ -1,0 +1,386 @@
+"""The search in one window: prices and the ceilings that they prove, and solutions and their privacy."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from benchmarks.chains import learned, visited
+from reticent_client import MarkovChain
+from reticent_client.mask.chain import Floats
+from reticent_client.mask.limits import Deadline
+from reticent_client.mask.planning import solver
+from reticent_client.mask.planning.certificates import CeilingProof
+from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
+from reticent_client.mask.planning.prices import SmoothCeiling
+from reticent_client.mask.planning.programs import END, Bound, Program
+from reticent_client.mask.planning.refinement import Refinement
+from reticent_client.mask.planning.solutions import LEAST, Solution, evaluate, kept_within, make_private
+from reticent_client.mask.planning.windows import Window
+from reticent_client.mask.policy import SILENT, START
+from reticent_client.mask.problem import SEARCH
+from reticent_client.mask.problem import Problem as Asked
+from tests.client.mask import chains, oracle
+from tests.client.mask.chains import FAST
+
+
+def windows_of(chain: MarkovChain, place: str, delta: float = 0.1) -> tuple[CappedStates, list[Level]]:
+    """The first window of a chain, and all of its histories."""
+    asked = Asked.of(chain, {place}, delta)
+    capped = CappedStates(Window(asked, START, 0, np.ones((chain.horizon, chain.size))))
+    capped.remembered = np.full(len(capped), chain.horizon)
+    levels = follow(capped, 0.0, None)
+    assert levels is not None
+    return capped, levels
+
+
+def of_seed(seed: int) -> tuple[CappedStates, list[Level]]:
+    """The first window of a random chain."""
+    chain = learned(8, 6, 60, seed)
+    (place,) = visited(chain, 1)
+    return windows_of(chain, place, 0.02)
+
+
+def to_the_end(chain: MarkovChain) -> Floats:
+    """(T, n): the worth of a release if it and all that follow are released."""
+    return np.repeat(np.arange(chain.horizon, 0.0, -1.0)[:, None], chain.size, axis=1)
+
+
+@FAST
+@given(data=st.data())
+def test_any_prices_prove_a_ceiling(data: st.DataObject) -> None:
+    """Whatever the bounds cost, and whatever is merged or forgotten: no causal policy is worth more than is proved."""
+    problem = data.draw(chains.problems(chains.PROGRAM, chains.MODERATE))
+    chain = problem.chain
+    asked = Asked.of(chain, problem.arguments["sensitive"], problem.arguments.get("delta"))
+    most = to_the_end(chain)
+    capped = CappedStates(Window(asked, START, 0, most))
+    until = [data.draw(st.integers(-1, chain.horizon)) for _ in range(len(capped))]
+    capped.remembered = np.array(until, dtype=np.int64)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    levels = merge(capped, data.draw(st.sampled_from([0.0, 0.1, np.inf])), None)
+    assert levels is not None
+    if data.draw(st.booleans()):  # what another policy is likely to reach is followed
+        policy = Behaviour(levels, [rng.random(len(level.contexts)) for level in levels])
+        levels = merge(capped, 0.1, policy) or []
+    capped.remembered = np.full(len(capped), -1)  # what is remembered later changes nothing
+    numbers = range(len(capped) + len(capped.groups))
+    at = [(END, 0), *((level.step, int(i)) for level in levels for i in np.unique(level.contexts))]
+    prices = {(step, i, k): float(rng.exponential()) for step, i in at for k in numbers if rng.random() < 0.5}
+    bound = CeilingProof.of(capped, levels, prices).bound(most)
+    assert bound >= oracle.causal_optimum(chain, problem.limits) - 1e-9
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 8, 9])
+def test_merging_and_forgetting_only_raise_the_bound(seed: int) -> None:
+    """With the best prices, the bound of merged histories is as high as that of all histories, or higher."""
+    capped, levels = of_seed(seed)
+    most = to_the_end(capped.window.problem.chain)
+
+    def bound(levels: list[Level]) -> float:
+        plan = Program(capped, levels, most).solve((), Deadline())
+        assert plan is not None
+        return CeilingProof.of(capped, levels, plan.prices).bound(most)
+
+    exact = bound(levels)
+    merged = bound(merge(capped, np.inf, None) or [])
+    assert exact < merged - 1e-6  # some states matter
+    capped.remembered = np.minimum(capped.remembered, capped.steps + 3)
+    forgetful = bound(follow(capped, 0.0, None) or [])
+    assert forgetful >= exact - 1e-9
+
+
+def test_a_solver_that_runs_out_of_time_is_not_asked_again() -> None:
+    """Each attempt has what is left of the time, not all of it."""
+    now = 0.0
+    tried: list[float] = []
+
+    class Slow(solver.LinearProgram):
+        def _attempt(self, tolerance: float, seconds: float, *, inside: bool) -> solver.Optimum | None:
+            nonlocal now
+            tried.append(seconds)
+            now += 0.75 * seconds if len(tried) == 1 else seconds
+            return None
+
+    program = Slow(np.ones(1), csr_array(np.ones((1, 1))), np.ones(1))
+    assert program.solve(Deadline(8, clock=lambda: now)) is None
+    assert tried == [8, 2]
+    assert program.solve(Deadline(0, clock=lambda: now)) is None
+    assert len(tried) == 2
+
+
+@dataclass
+class Priced:
+    """A window, with what each release is worth, and some prices."""
+
+    capped: CappedStates
+    levels: list[Level]
+    most: Floats
+    ceiling: SmoothCeiling
+    prices: Floats
+
+    @classmethod
+    def random(cls, seed: int, unfold: Callable[..., list[Level] | None] = merge) -> "Priced":
+        """A window of a random chain, some of its histories merged or lost."""
+        rng = np.random.default_rng(seed)
+        capped, _ = of_seed(seed)
+        levels = unfold(capped, rng.choice([0.0, 0.05]), None) or []
+        most = to_the_end(capped.window.problem.chain)
+        ceiling = SmoothCeiling(capped, levels, most)
+        return cls(capped, levels, most, ceiling, rng.exponential(size=len(ceiling._bounds)))
+
+    def smoothed(self, prices: Floats, softness: float) -> tuple[float, Floats]:
+        """The smoothed ceiling of some prices, and its slope."""
+        return self.ceiling._pass(prices, np.ones(len(prices)), softness)
+
+    def proved(self, prices: Floats) -> float:
+        """The ceiling that some prices prove."""
+        known = dict(zip(self.ceiling._bounds, prices.tolist(), strict=True))
+        return CeilingProof.of(self.capped, self.levels, known).bound(self.most)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("softness", [0.01, 0.5])
+def test_a_smoothed_ceiling_is_near_the_proved_one(seed: int, softness: float) -> None:
+    """It is above what the prices prove by a quarter of the softness for each step at most."""
+    one = Priced.random(seed)
+    smoothed, _ = one.smoothed(one.prices, softness)
+    most = softness * float(one.most.max()) / 4 * len(one.levels)
+    assert 0 <= smoothed - one.proved(one.prices) + 1e-12 <= most
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("unfold", [merge, follow])
+def test_a_smoothed_ceiling_has_its_slope(seed: int, unfold: Callable[..., list[Level] | None]) -> None:
+    """Also of histories that are lost, and with room to spare for silence; units only stretch it."""
+    one = Priced.random(seed, unfold)
+    rng = np.random.default_rng(seed)
+    one.ceiling.spare(rng.exponential(size=len(one.capped)))
+    softness = 0.02
+    _, slope = one.smoothed(one.prices, softness)
+    for _ in range(20):
+        direction = rng.normal(size=len(slope))
+        by = 1e-7
+        ahead, behind = (one.smoothed(one.prices + way * direction, softness)[0] for way in (by, -by))
+        assert (ahead - behind) / (2 * by) == pytest.approx(slope @ direction, abs=2e-5)
+    units = rng.exponential(size=len(slope)) + 0.1
+    assert one.ceiling._pass(one.prices / units, units, softness)[1] == pytest.approx(
+        slope * units, rel=1e-6, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_room_to_spare_lowers_the_ceiling_by_its_price(seed: int) -> None:
+    """Only bounds on silence are tightened."""
+    one = Priced.random(seed, follow)
+    before, slope = one.smoothed(one.prices, 0.1)
+    more = np.random.default_rng(seed).exponential(size=len(one.capped))
+    one.ceiling.spare(more)
+    after, steeper = one.smoothed(one.prices, 0.1)
+    room = np.array([more[k] if step == END and k < len(more) else 0.0 for step, _, k in one.ceiling._bounds])
+    assert room.any()
+    assert before - after == pytest.approx(room @ one.prices)
+    assert slope - steeper == pytest.approx(room)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_prices_found_prove_nearly_the_lowest_ceiling(seed: int) -> None:
+    """A linear program finds the lowest; without time, the first prices remain."""
+    one = Priced.random(seed)
+    plan = Program(one.capped, one.levels, one.most).solve((), Deadline())
+    assert plan is not None
+    lowest = CeilingProof.of(one.capped, one.levels, plan.prices).bound(one.most)
+    first = one.proved(np.zeros(len(one.prices)))
+    softnesses = (0.03, 0.01, 0.003, 0.001, 0.0003)
+    found = one.ceiling.lower({}, softnesses, 6, Deadline())
+    bound = CeilingProof.of(one.capped, one.levels, found).bound(one.most)
+    assert lowest - 1e-9 <= bound <= lowest + 0.002 * (first - lowest)
+    assert one.ceiling.work > 0
+    assert one.ceiling.lower(found, softnesses, 6, Deadline(0)) == found
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 8, 9])
+def test_the_policy_of_the_prices_found_is_nearly_private_and_nearly_the_best(seed: int) -> None:
+    """Made private, it is worth nearly as much as the solution of a linear program, and room to spare helps."""
+    capped, levels = of_seed(seed)
+    worth = to_the_end(capped.window.problem.chain)
+    best = best_of(capped, levels, worth)
+    ceiling = SmoothCeiling(capped, levels, worth)
+    prices: dict[Bound, float] = {}
+    values: list[float] = []
+    for _ in range(2):
+        prices = ceiling.lower(prices, (0.03, 0.01, 0.003), 6, Deadline())
+        found, excess = make_private(capped, levels, ceiling.policy(prices, 0.003))
+        assert found is not None
+        assert found.private
+        values.append(found.value(worth))
+        ceiling.spare(1.5 * excess)
+    assert 0.985 * best.value(worth) <= values[0]
+    assert 0.99 * best.value(worth) <= values[1] <= best.value(worth) + 1e-6
+
+
+def best_of(capped: CappedStates, levels: list[Level], worth: Floats) -> Solution:
+    """The solution of a linear program."""
+    plan = Program(capped, levels, worth).solve((), Deadline())
+    assert plan is not None
+    found, _ = make_private(capped, levels, plan.suppressed)
+    assert found is not None
+    return found
+
+
+@FAST
+@given(seed=st.integers(0, 2**32), histories=st.integers(2, 40), bounds=st.integers(1, 8))
+def test_releases_change_by_as_little_as_keeps_the_bounds(seed: int, histories: int, bounds: int) -> None:
+    """Those that keep them stay; those that nearly keep them lose nearly nothing; what is left keeps them."""
+    rng = np.random.default_rng(seed)
+    mass = rng.exponential(size=histories)
+    share = rng.choice([0.0, 1.0, 0.5, 1e-8], size=histories, p=[0.2, 0.4, 0.3, 0.1])
+    parts = rng.choice([-0.1, 0.9], size=(histories, bounds), p=[0.9, 0.1]) * rng.uniform(0.5, 1, (histories, bounds))
+    found = kept_within(mass * share, mass, parts)
+    assert (found @ parts).max() <= SEARCH * found.sum()
+    assert (found <= mass).all()
+    assert ((found == 0) | (found >= LEAST * mass)).all()
+    assert kept_within(found, mass, parts).tolist() == found.tolist()
+    disturbed = np.minimum(found * (1 + 1e-6 * rng.normal(size=histories)), mass)
+    assert kept_within(disturbed, mass, parts).sum() >= (1 - 1e-3) * found.sum()
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_solver_that_releases_next_to_nothing_of_a_history_spoils_no_solution(seed: int) -> None:
+    """A belief on the strength of a billionth of a history would rest on rounding."""
+    capped, levels = of_seed(seed)
+    worth = to_the_end(capped.window.problem.chain)
+    plan = Program(capped, levels, worth).solve((), Deadline())
+    assert plan is not None
+    best, _ = make_private(capped, levels, plan.suppressed)
+    rng = np.random.default_rng(1)
+    noisy = [share * (1 - 10.0 ** rng.uniform(-9, -8, len(share))) for share in plan.suppressed]
+    found, _ = make_private(capped, levels, noisy)
+    assert best is not None
+    assert found is not None
+    assert found.value(worth) == pytest.approx(best.value(worth), rel=1e-6)
+
+
+@pytest.mark.parametrize(("part", "least"), [(1e-3, 0.99), (0.3, 0.45), (1.0, 0.2)])
+def test_too_little_silence_is_mended_by_as_much_as_is_needed(part: float, least: float) -> None:
+    """Part of what should stay suppressed to the end of the day is released; the result is private all the same."""
+    capped, levels = of_seed(3)
+    worth = np.ones((capped.window.problem.chain.horizon, capped.window.problem.chain.size))
+    plan = Program(capped, levels, worth).solve((), Deadline())
+    assert plan is not None
+    may = capped.window.problem.releasable[-1, levels[-1].contexts]
+    fewer = np.where(may, (1 - part) * plan.suppressed[-1], plan.suppressed[-1])
+    best, _ = make_private(capped, levels, plan.suppressed)
+    found, excess = make_private(capped, levels, [*plan.suppressed[:-1], fewer])
+    assert best is not None
+    assert found is not None
+    assert least * best.value(worth) < found.value(worth) < best.value(worth)
+    assert -1e-3 < found.excess.max() <= 0 < excess.max()
+
+
+def test_a_window_begins_with_what_the_next_one_remembers() -> None:
+    """The same states, up to the same steps, and their prices; once it was searched itself, nothing changes."""
+    chain = learned(8, 6, 60, 3)
+    asked = Asked.of(chain, visited(chain, 1), 0.02)
+    worth = to_the_end(chain)
+    first, second = (Refinement(Window(asked, *state, worth)) for state in ((1, 2), (2, 2)))
+    second.refine(worth, worth, Deadline())
+    assert second.remembered
+    first.begin(1.0, second)
+
+    def states(of: Refinement) -> set[tuple[int, ...]]:
+        capped = of._capped
+        return {
+            state
+            for state in zip(capped.steps.tolist(), capped.contexts.tolist(), capped.remembered.tolist(), strict=True)
+            if state[2] >= 0
+        }
+
+    def prices(of: Refinement) -> set[tuple[int, int, int, int, float]]:
+        capped = of._capped
+        return {
+            (step, context, int(capped.steps[number]), int(capped.contexts[number]), price)
+            for (step, context, number), price in of._prices.items()
+            if number < len(capped)
+        }
+
+    assert states(first) == states(second)
+    assert prices(first) == prices(second) != set()
+    before = states(second)
+    second.begin(1.0, Refinement(Window(asked, 3, 2, worth)))
+    assert states(second) == before
+
+
+def test_what_must_not_be_released_makes_a_solution_not_private() -> None:
+    """The exact evaluation relies on nobody else."""
+    capped, levels = windows_of(MarkovChain.uniform(["a", "b", "s"], 3), "s")
+    silent = [np.ones(len(level.contexts)) for level in levels]
+    assert evaluate(capped, levels, silent).private
+    for depth, level in enumerate(levels):
+        leaks = [each.copy() for each in silent]
+        leaks[depth][level.contexts == 2] = 0.0
+        assert not evaluate(capped, levels, leaks).private
+
+
+def test_a_solution_of_a_day_of_a_thousand_steps_has_its_nodes() -> None:
+    """A minute a step and more: a node for each step, and each leads to the next."""
+    steps = 1_200
+    stay = np.tile(np.eye(2), (steps - 1, 1, 1))
+    chain = MarkovChain(["a", "b"], np.array([0.5, 0.5]), stay)
+    capped, levels = windows_of(chain, "b")
+    capped.remembered[:] = -1
+    levels = follow(capped, 0.0, None) or []
+    suppressed = [np.ones(len(level.contexts)) for level in levels]
+    suppressed[-1][levels[-1].contexts == 0] = 0.5
+    rows, onward = evaluate(capped, levels, suppressed).nodes()
+    assert len(rows) == len(onward) == steps
+    assert [row.tolist() for row in rows[-2:]] == [[1.0, 1.0], [0.5, 1.0]]
+    assert onward[0] == [1, 1]
+    assert onward[-1] == [SILENT, SILENT]
+
+
+def test_threads_take_turns_and_programs_are_solved_beside() -> None:
+    """While one thread solves, another one has its turn; otherwise there is one at a time."""
+    order: list[str] = []
+    other_is_done = threading.Event()
+    is_solving = threading.Event()
+
+    class Model:
+        def __init__(self, model: Any) -> None:
+            self._model = model
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._model, name)
+
+        def run(self) -> None:
+            is_solving.set()
+            order.append("solving")
+            assert other_is_done.wait(10)
+            self._model.run()
+
+    def other() -> None:
+        assert is_solving.wait(10)
+        with solver.in_turn():
+            order.append("other")
+        other_is_done.set()
+
+    if solver.highs is None:
+        pytest.skip("this SciPy solves from scratch")
+    program = solver.LinearProgram(np.ones(1), csr_array(np.ones((1, 1))), np.ones(1))
+    program._model = Model(program._model)
+    thread = threading.Thread(target=other)
+    thread.start()
+    with solver.in_turn():
+        order.append("first")
+        optimum = program.solve(Deadline())
+        order.append("first again")
+    thread.join()
+    assert order == ["first", "solving", "other", "first again"]
+    assert optimum is not None
+    assert optimum.x.tolist() == [1.0]
