@@ -31,7 +31,7 @@ NEVER = -1e9  # in place of the worth of a release that is not allowed
 ENTRIES = 160  # so many entries take as long in a pass as one in an iteration of the solver
 OVERHEAD = 8_000  # and so many as all that a level takes besides
 UNUSED = 1e-9  # a price below this is 0
-RARE = 1e-9  # the least curvature that counts, in parts of the largest
+FLATTEST = 1e-9  # the least curvature that counts, in parts of the largest
 
 csr_matvec: Any
 try:
@@ -80,26 +80,24 @@ class SmoothCeiling:
         self._entries = 2 * entries + OVERHEAD * len(levels)
 
     def lower(
-        self, start: Mapping[Bound, float], softnesses: Sequence[float], rounds: int, deadline: Deadline
+        self, start: Mapping[Bound, float], softness: float, rounds: int, deadline: Deadline
     ) -> dict[Bound, float]:
         """Prices that prove a lower ceiling than the first ones do.
 
         Args:
             start: The prices to begin with.
-            softnesses: Of the choices, one after the other, in parts of the largest worth of a release.
-            rounds: Of the quasi-Newton method for each of them, at most.
+            softness: Of the choices, in parts of the largest worth of a release.
+            rounds: Of the quasi-Newton method, at most.
             deadline: When to stop.
         """
-        prices = self._prices(start)
-        for softness in softnesses if len(prices) else ():
-            ceiling = np.inf
-            for _ in range(rounds):
-                if deadline.passed():
-                    break
-                before = ceiling
-                prices, ceiling = self._descend(prices, softness, deadline)
-                if before - ceiling <= ENOUGH * abs(ceiling):
-                    break
+        prices, ceiling = self._prices(start), np.inf
+        for _ in range(rounds if len(prices) else 0):
+            if deadline.passed():
+                break
+            before = ceiling
+            prices, ceiling = self._descend(prices, softness, deadline)
+            if before - ceiling <= ENOUGH * abs(ceiling):
+                break
         return {bound: float(price) for bound, price in zip(self._bounds, prices, strict=True) if price > UNUSED}
 
     def _descend(self, prices: Floats, softness: float, deadline: Deadline) -> tuple[Floats, float]:
@@ -177,7 +175,7 @@ class SmoothCeiling:
         given, kept = self._flows(np.minimum(shares, 1 - EXPLORED))
         releases, ends = self._by_bound
         curvatures = np.concatenate([releases.power(2) @ (given + kept), ends.power(2) @ (given + kept)])
-        return np.asarray(1 / np.sqrt(np.maximum(curvatures, RARE * max(float(curvatures.max()), NEGLIGIBLE))))
+        return np.asarray(1 / np.sqrt(np.maximum(curvatures, FLATTEST * max(float(curvatures.max()), NEGLIGIBLE))))
 
     def _shares(self, prices: Floats, softness: float) -> tuple[float, Floats]:
         """The smoothed ceiling, and the shares of all histories that are released."""

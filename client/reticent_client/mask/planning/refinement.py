@@ -201,17 +201,17 @@ class Refinement:
     ) -> tuple[int, bool]:
         """Find prices, and a solution over the histories that matter; the work, and whether this is all."""
         ceiling = SmoothCeiling(self._capped, levels, most)
-        prices = ceiling.lower(self._prices, (SOFT,), 1, deadline)
+        prices = ceiling.lower(self._prices, SOFT, 1, deadline)
         suppressed = ceiling.policy(prices, GUIDE)
         self._learn(levels, prices, suppressed, most)
         if may_remember and self._remember(self._broken(levels, suppressed)):
             return ceiling.work, False
-        prices = ceiling.lower(prices, (self._softness / SHARPER,), SEARCHES, deadline)
+        prices = ceiling.lower(prices, self._softness / SHARPER, SEARCHES, deadline)
         self._learn(levels, prices, ceiling.policy(prices, GUIDE), most)
         likely = self._unfold(follow, self._extent.followed)
         own = SmoothCeiling(self._capped, likely, worth)
         for softness in (SHARPER * self._softness, self._softness):
-            prices = own.lower(prices, (softness,), SEARCHES, deadline)
+            prices = own.lower(prices, softness, SEARCHES, deadline)
             suppressed = own.policy(prices, softness)
             own.spare(SPARE * self._keep(likely, suppressed, worth))
         work = ceiling.work + own.work
