@@ -34,7 +34,8 @@ State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
 BUDGET = 40_000_000  # the work of all searches for prices and programs, times the effort
-RESERVED = 0.5  # of the time: then only the window of the start is searched thoroughly
+FIRST = 2.0  # times the work of all, after which the first search of windows is short, but for that of the start
+RESERVED = 0.5  # of the time, the same
 ROUNDS = 60
 PART = 0.3  # windows are refined together if they promise this part of what the best one promises for its work
 TOGETHER = 6  # windows, at most
@@ -210,11 +211,11 @@ class Planner:
     def _at_most(self, start: int, index: int) -> float:
         """The most often that a window can begin: as often as the user is there.
 
-        0 if too much work or time is spent, so that enough is left for the windows before.
+        0 if too much work or time is spent already: the windows before are then searched as though they were rare.
         """
         if start == START:
             return 1.0
-        is_late = self._is_over() or self.deadline.left() < RESERVED * self._time
+        is_late = self._spent > FIRST * BUDGET * self.effort or self.deadline.left() < RESERVED * self._time
         return 0.0 if is_late else float(self._visits[start, index])
 
     def _unprotected(self, window: Window) -> float:
