@@ -15,7 +15,7 @@ from benchmarks.chains import learned, visited
 from reticent_client import MarkovChain
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
-from reticent_client.mask.planning import solver
+from reticent_client.mask.planning import solutions, solver
 from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
 from reticent_client.mask.planning.prices import SmoothCeiling
@@ -161,7 +161,7 @@ def test_a_smoothed_ceiling_has_its_slope(seed: int, unfold: Callable[..., list[
     """Also of histories that are lost, and with room to spare for silence; units only stretch it."""
     one = Priced.random(seed, unfold)
     rng = np.random.default_rng(seed)
-    one.ceiling.spare(rng.exponential(size=len(one.capped)))
+    one.ceiling.leave_room(rng.exponential(size=len(one.capped)))
     softness = 0.02
     _, slope = one.smoothed(one.prices, softness)
     for _ in range(20):
@@ -180,13 +180,19 @@ def test_room_to_spare_lowers_the_ceiling_by_its_price(seed: int) -> None:
     """Only bounds on silence are tightened."""
     one = Priced.random(seed, follow)
     before, slope = one.smoothed(one.prices, 0.1)
-    more = np.random.default_rng(seed).exponential(size=len(one.capped))
-    one.ceiling.spare(more)
+    more = np.random.default_rng(seed).uniform(size=len(one.capped)) * one.capped.room / 2
+    for _ in range(2):
+        one.ceiling.leave_room(more / 2)
     after, steeper = one.smoothed(one.prices, 0.1)
-    room = np.array([more[k] if step == END and k < len(more) else 0.0 for step, _, k in one.ceiling._bounds])
+    columns = [k if step == END and k < len(more) else -1 for step, _, k in one.ceiling._bounds]
+    room = np.array([more[k] if k >= 0 else 0.0 for k in columns])
     assert room.any()
     assert before - after == pytest.approx(room @ one.prices)
     assert slope - steeper == pytest.approx(room)
+    one.ceiling.leave_room(10 * one.capped.room)
+    _, steepest = one.smoothed(one.prices, 0.1)
+    half = np.array([one.capped.room[k] / 2 if k >= 0 else 0.0 for k in columns])
+    assert slope - steepest == pytest.approx(half)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -222,7 +228,7 @@ def test_the_policy_of_the_prices_found_is_nearly_private_and_nearly_the_best(se
         assert found is not None
         assert found.private
         values.append(found.value(worth))
-        ceiling.spare(1.5 * excess)
+        ceiling.leave_room(1.5 * excess)
     assert 0.985 * best.value(worth) <= values[0]
     assert 0.99 * best.value(worth) <= values[1] <= best.value(worth) + 1e-6
 
@@ -251,6 +257,20 @@ def test_releases_change_by_as_little_as_keeps_the_bounds(seed: int, histories: 
     assert kept_within(found, mass, parts).tolist() == found.tolist()
     disturbed = np.minimum(found * (1 + 1e-6 * rng.normal(size=histories)), mass)
     assert kept_within(disturbed, mass, parts).sum() >= (1 - 1e-3) * found.sum()
+
+
+def test_releases_are_scaled_down_where_an_older_scipy_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its least squares fail on singular systems."""
+
+    def fail(*_: object) -> None:
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(solutions, "nnls", fail)
+    capped, levels = of_seed(3)
+    leaks = [np.full(len(level.contexts), 0.5) for level in levels]
+    found, _ = make_private(capped, levels, leaks)
+    assert found is not None
+    assert found.private
 
 
 @pytest.mark.parametrize("seed", [3, 8])

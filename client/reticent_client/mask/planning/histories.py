@@ -69,6 +69,12 @@ class CappedStates:
         found[:, self.steps > step] = rows[:, self._can_be_passed[-rows.shape[1] :]] if rows.size else 0.0
         return found
 
+    @cached_property
+    def room(self) -> Floats:
+        """(k,): the mass by which silence to the end of the day keeps each bound."""
+        first = self.window.first
+        return np.maximum(self.caps - self.opening @ (self.at(first) + self.ahead(first)), 0.0)
+
     def at(self, step: int) -> Floats:
         """(n, k): whether each context at this step is each capped state."""
         return np.asarray(self.numbers[step][:, None] == np.arange(len(self)), dtype=np.float64)

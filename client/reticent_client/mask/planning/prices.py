@@ -57,6 +57,7 @@ class SmoothCeiling:
     def __init__(self, capped: CappedStates, levels: Sequence[Level], worth: Floats) -> None:
         self.work = 0
         """The work of all searches so far, as the solver counts it."""
+        self._room = capped.room
         releasable = capped.window.problem.releasable
         self._scale = max(float(worth.max()), 1e-300)
         self._mass = levels[0].mass
@@ -75,7 +76,7 @@ class SmoothCeiling:
         self._excess = self._of_releases(capped, levels, may)
         self._ends = self._of_ends(capped, levels)
         self._by_bound = self._excess.T.tocsr(), self._ends.T.tocsr()
-        self._spare = np.zeros(len(self._bounds))
+        self._tighter = np.zeros(len(self._bounds))
         entries = self._excess.nnz + self._ends.nnz + sum(matrix.nnz for matrix in self._moves)
         self._entries = 2 * entries + OVERHEAD * len(levels)
 
@@ -121,11 +122,11 @@ class SmoothCeiling:
         self.work += (1 + int(result.nfev)) * self._entries // ENTRIES
         return np.asarray(result.x) * units, float(result.fun)
 
-    def spare(self, more: Floats) -> None:
-        """Leave more room below the bounds on silence, (k,): the prices are then those of tighter bounds."""
+    def leave_room(self, more: Floats) -> None:
+        """Tighten the bounds on silence by so much mass, (k,), each time, but by half of what they allow at most."""
         for number, (step, _, column) in enumerate(self._bounds):
             if step == END and column < len(more):
-                self._spare[number] += more[column]
+                self._tighter[number] = min(self._tighter[number] + more[column], self._room[column] / 2)
 
     def policy(self, prices: Mapping[Bound, float], softness: float) -> list[Floats]:
         """Per level (m,): the shares suppressed by the best policy for some prices, with soft choices."""
@@ -179,7 +180,7 @@ class SmoothCeiling:
 
     def _shares(self, prices: Floats, softness: float) -> tuple[float, Floats]:
         """The smoothed ceiling, and the shares of all histories that are released."""
-        unit = 2 * softness * self._scale
+        unit = 2 * softness * self._scale  # a share is d / unit + 1/2, and all values are counted in units
         count = self._excess.shape[1]
         release = (self._worth - _times(self._excess, prices[:count])) / unit + 0.5
         silence = (_times(self._ends, prices[count:])) / -unit
@@ -212,8 +213,8 @@ class SmoothCeiling:
         ceiling, shares = self._shares(prices, softness)
         released, suppressed = self._flows(shares)
         releases, ends = self._by_bound
-        slope = -(np.concatenate([_times(releases, released), _times(ends, suppressed)]) + self._spare)
-        return ceiling - float(self._spare @ prices), slope * units
+        slope = -(np.concatenate([_times(releases, released), _times(ends, suppressed)]) + self._tighter)
+        return ceiling - float(self._tighter @ prices), slope * units
 
 
 def _matrix(

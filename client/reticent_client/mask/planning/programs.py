@@ -174,8 +174,8 @@ class Program:
     def _applies(self, bound: Bound) -> bool:
         """Whether anything can be released there."""
         step, context, _ = bound
-        if step == END or bound in self._added:
-            return step == END
+        if step == END:
+            return True
         nodes = np.flatnonzero(self._levels[step - self._first].contexts == context)
         offset = int(self._offsets[step - self._first])
         return bool((self._release[offset + nodes] >= 0).any())

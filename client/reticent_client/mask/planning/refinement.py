@@ -43,7 +43,7 @@ SHARPER = 3.0  # each time that a window is refined, choices are sharper by this
 SHARPEST = 3e-4
 GUIDE = 0.1  # and of the policy that says which histories matter: softer ones lead to more
 SEARCHES = 6  # rounds of a search for prices
-SPARE = 1.5  # room for silence, times the mass by which the last policy broke its bounds
+ROOM = 1.5  # for silence, times the mass by which the last policy broke its bounds
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Refinement:
         for softness in (SHARPER * self._softness, self._softness):
             prices = own.lower(prices, softness, SEARCHES, deadline)
             suppressed = own.policy(prices, softness)
-            own.spare(SPARE * self._keep(likely, suppressed, worth))
+            own.leave_room(ROOM * self._keep(likely, suppressed, worth))
         work = ceiling.work + own.work
         if may_remember and self._remember(self._broken(likely, suppressed)):
             return work, False

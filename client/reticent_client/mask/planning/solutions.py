@@ -107,8 +107,7 @@ def make_private(
 
     Where too little is suppressed for a private end of the day, the flows are mixed with silence, which is private.
     """
-    first = capped.window.first
-    room = np.maximum(capped.caps - capped.opening @ (capped.at(first) + capped.ahead(first)), 0.0)
+    room = capped.room
     parts = [mass / level.mass for mass, level in zip(arriving(levels, suppressed), levels, strict=True)]
     silence = needed = 0.0
     excess = np.zeros(0)
@@ -215,7 +214,9 @@ def shares_passed(capped: CappedStates, levels: Sequence[Level], suppressed: Seq
 
 
 def kept_within(released: Floats, mass: Floats, parts: Floats) -> Floats:
-    """The releases of one context that keep all bounds, each changed by as small a part as possible.
+    """The releases of one context that keep all bounds, with the least sum of squared changes, each by the release.
+
+    A history that is released whole stays so.
 
     Args:
         released: The mass of each history that is released.
@@ -249,7 +250,7 @@ def _least_change(rows: Floats, least: Floats) -> Floats | None:
     system = np.concatenate([rows.T, least[None]])
     try:
         factors, _ = nnls(system, target)
-    except RuntimeError:
+    except (RuntimeError, np.linalg.LinAlgError):  # the second in older versions of SciPy
         return None
     rest = system @ factors - target
     return None if rest[-1] > -IMPOSSIBLE else np.asarray(rest[:-1] / -rest[-1])

@@ -49,7 +49,7 @@ def in_turn() -> Iterator[None]:
 
 
 @contextmanager
-def _turn_of_others() -> Iterator[None]:
+def _turn_given_away() -> Iterator[None]:
     if not getattr(_THREAD, "has_turn", False):
         yield
         return
@@ -137,7 +137,7 @@ class LinearProgram:
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             model.setOptionValue(name, tolerance)
         model.setOptionValue("time_limit", model.getRunTime() + seconds)
-        with _turn_of_others():
+        with _turn_given_away():
             model.run()
         info = model.getInfo()
         self.work += self._entries * (info.ipm_iteration_count + info.simplex_iteration_count // CORNERS)
@@ -154,21 +154,22 @@ class LinearProgram:
         values = np.concatenate([np.zeros(0), *(row.values for row in self._rows)])
         flow: Any = self._flow
         rows: Any = csr_array((values, columns, starts), shape=(len(self._rows), size))
-        result: Any = linprog(
-            -self._gains,
-            A_ub=rows,
-            b_ub=np.zeros(len(self._rows)),
-            A_eq=flow,
-            b_eq=self._sources,
-            bounds=(0, None),
-            method="highs",
-            options={
-                "primal_feasibility_tolerance": tolerance,
-                "dual_feasibility_tolerance": tolerance,
-                "maxiter": ITERATIONS + size,
-                "time_limit": seconds,
-            },
-        )
+        with _turn_given_away():
+            result: Any = linprog(
+                -self._gains,
+                A_ub=rows,
+                b_ub=np.zeros(len(self._rows)),
+                A_eq=flow,
+                b_eq=self._sources,
+                bounds=(0, None),
+                method="highs",
+                options={
+                    "primal_feasibility_tolerance": tolerance,
+                    "dual_feasibility_tolerance": tolerance,
+                    "maxiter": ITERATIONS + size,
+                    "time_limit": seconds,
+                },
+            )
         self.work += self._entries * (int(result.nit) // CORNERS)
         if result.status != 0:
             return None
