@@ -1,21 +1,18 @@
 """The search in one window: prices and the ceilings that they prove, and solutions and their privacy."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from benchmarks.chains import learned, visited
 from reticent_client import MarkovChain
 from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
-from reticent_client.mask.planning import solutions, solver
+from reticent_client.mask.planning import solutions
 from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
 from reticent_client.mask.planning.prices import SmoothCeiling
@@ -94,25 +91,6 @@ def test_merging_and_forgetting_only_raise_the_bound(seed: int) -> None:
     capped.remembered = np.minimum(capped.remembered, capped.steps + 3)
     forgetful = bound(follow(capped, 0.0, None) or [])
     assert forgetful >= exact - 1e-9
-
-
-def test_a_solver_that_runs_out_of_time_is_not_asked_again() -> None:
-    """Each attempt has what is left of the time, not all of it."""
-    now = 0.0
-    tried: list[float] = []
-
-    class Slow(solver.LinearProgram):
-        def _attempt(self, tolerance: float, seconds: float, *, inside: bool) -> solver.Optimum | None:
-            nonlocal now
-            tried.append(seconds)
-            now += 0.75 * seconds if len(tried) == 1 else seconds
-            return None
-
-    program = Slow(np.ones(1), csr_array(np.ones((1, 1))), np.ones(1))
-    assert program.solve(Deadline(8, clock=lambda: now)) is None
-    assert tried == [8, 2]
-    assert program.solve(Deadline(0, clock=lambda: now)) is None
-    assert len(tried) == 2
 
 
 @dataclass
@@ -365,44 +343,3 @@ def test_a_solution_of_a_day_of_a_thousand_steps_has_its_nodes() -> None:
     assert [row.tolist() for row in rows[-2:]] == [[1.0, 1.0], [0.5, 1.0]]
     assert onward[0] == [1, 1]
     assert onward[-1] == [SILENT, SILENT]
-
-
-def test_threads_take_turns_and_programs_are_solved_beside() -> None:
-    """While one thread solves, another one has its turn; otherwise there is one at a time."""
-    order: list[str] = []
-    other_is_done = threading.Event()
-    is_solving = threading.Event()
-
-    class Model:
-        def __init__(self, model: Any) -> None:
-            self._model = model
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._model, name)
-
-        def run(self) -> None:
-            is_solving.set()
-            order.append("solving")
-            assert other_is_done.wait(10)
-            self._model.run()
-
-    def other() -> None:
-        assert is_solving.wait(10)
-        with solver.in_turn():
-            order.append("other")
-        other_is_done.set()
-
-    if solver.highs is None:
-        pytest.skip("this SciPy solves from scratch")
-    program = solver.LinearProgram(np.ones(1), csr_array(np.ones((1, 1))), np.ones(1))
-    program._model = Model(program._model)
-    thread = threading.Thread(target=other)
-    thread.start()
-    with solver.in_turn():
-        order.append("first")
-        optimum = program.solve(Deadline())
-        order.append("first again")
-    thread.join()
-    assert order == ["first", "solving", "other", "first again"]
-    assert optimum is not None
-    assert optimum.x.tolist() == [1.0]

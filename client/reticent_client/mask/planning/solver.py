@@ -123,7 +123,9 @@ class LinearProgram:
             if deadline.passed():
                 return None
             seconds = min(max(deadline.left(), 1e-3), NO_LIMIT)
-            if (found := self._attempt(tolerance, seconds, inside=inside)) is not None:
+            with _turn_given_away():
+                found = self._attempt(tolerance, seconds, inside=inside)
+            if found is not None:
                 return found
             if self._model is not None:
                 self._model.clearSolver()  # or it goes on from where it gave up
@@ -137,8 +139,7 @@ class LinearProgram:
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             model.setOptionValue(name, tolerance)
         model.setOptionValue("time_limit", model.getRunTime() + seconds)
-        with _turn_given_away():
-            model.run()
+        model.run()
         info = model.getInfo()
         self.work += self._entries * (info.ipm_iteration_count + info.simplex_iteration_count // CORNERS)
         if model.getModelStatus() != highs.HighsModelStatus.kOptimal:
@@ -154,22 +155,21 @@ class LinearProgram:
         values = np.concatenate([np.zeros(0), *(row.values for row in self._rows)])
         flow: Any = self._flow
         rows: Any = csr_array((values, columns, starts), shape=(len(self._rows), size))
-        with _turn_given_away():
-            result: Any = linprog(
-                -self._gains,
-                A_ub=rows,
-                b_ub=np.zeros(len(self._rows)),
-                A_eq=flow,
-                b_eq=self._sources,
-                bounds=(0, None),
-                method="highs",
-                options={
-                    "primal_feasibility_tolerance": tolerance,
-                    "dual_feasibility_tolerance": tolerance,
-                    "maxiter": ITERATIONS + size,
-                    "time_limit": seconds,
-                },
-            )
+        result: Any = linprog(
+            -self._gains,
+            A_ub=rows,
+            b_ub=np.zeros(len(self._rows)),
+            A_eq=flow,
+            b_eq=self._sources,
+            bounds=(0, None),
+            method="highs",
+            options={
+                "primal_feasibility_tolerance": tolerance,
+                "dual_feasibility_tolerance": tolerance,
+                "maxiter": ITERATIONS + size,
+                "time_limit": seconds,
+            },
+        )
         self.work += self._entries * (int(result.nit) // CORNERS)
         if result.status != 0:
             return None
