@@ -26,6 +26,7 @@ from reticent.storage.sql import FileFormat, SqlDatabase
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
+from reticent_agg.driver import LEASE
 from reticent_agg.sql_schema import FORMAT
 from reticent_keys import Identity, KeyPair, QueryKeyStore, administration
 from reticent_keys.folder import Folder
@@ -274,6 +275,7 @@ class Processes(World):
             raise
 
     def settle(self) -> None:
+        self.pass_time(LEASE.total_seconds())  # in PostgreSQL, what a killed server was sending stays leased to it
         for _ in self._until("all is countersigned, closed and decided"):
             waiting = [
                 number
