@@ -15,8 +15,8 @@ from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning import solutions
 from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
-from reticent_client.mask.planning.prices import SmoothCeiling
-from reticent_client.mask.planning.programs import END, Bound, Program
+from reticent_client.mask.planning.prices import EXACT, SmoothCeiling
+from reticent_client.mask.planning.programs import END, Program
 from reticent_client.mask.planning.refinement import Refinement
 from reticent_client.mask.planning.solutions import LEAST, Solution, evaluate, kept_within, make_private
 from reticent_client.mask.planning.windows import Window
@@ -113,9 +113,13 @@ class Priced:
         ceiling = SmoothCeiling(capped, levels, most)
         return cls(capped, levels, most, ceiling, rng.exponential(size=len(ceiling._bounds)))
 
-    def smoothed(self, prices: Floats, softness: float) -> tuple[float, Floats]:
-        """The smoothed ceiling of some prices, and its slope."""
-        return self.ceiling._pass(prices, np.ones(len(prices)), softness)
+    def smoothed(self, prices: Floats, softness: float, near: Floats | None = None) -> tuple[float, Floats]:
+        """The smoothed ceiling of some prices, perhaps near some shares, and its slope."""
+        return self.ceiling._pass(prices, np.ones(len(prices)), self.ceiling._smoothing(softness, near))
+
+    def some_shares(self, rng: np.random.Generator) -> Floats:
+        """Shares released of all histories; of some all or nothing."""
+        return np.clip(rng.uniform(-0.5, 1.5, sum(len(level.contexts) for level in self.levels)), 0.0, 1.0)
 
     def proved(self, prices: Floats) -> float:
         """The ceiling that some prices prove."""
@@ -134,21 +138,35 @@ def test_a_smoothed_ceiling_is_near_the_proved_one(seed: int, softness: float) -
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("softness", [0.01, 0.5])
+def test_a_smoothed_ceiling_near_a_policy_is_below_the_proved_one(seed: int, softness: float) -> None:
+    """By the softness for each step at most; for the policy that the prices lead to, by nothing."""
+    one = Priced.random(seed)
+    proved = one.proved(one.prices)
+    near = one.some_shares(np.random.default_rng(seed))
+    smoothed, _ = one.smoothed(one.prices, softness, near)
+    assert 0 < proved - smoothed <= softness * float(one.most.max()) * len(one.levels)
+    _, best = one.ceiling._shares(one.prices, one.ceiling._smoothing(EXACT))
+    assert one.smoothed(one.prices, softness, best)[0] == pytest.approx(proved)
+
+
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("unfold", [merge, follow])
-def test_a_smoothed_ceiling_has_its_slope(seed: int, unfold: Callable[..., list[Level] | None]) -> None:
+@pytest.mark.parametrize("is_near", [False, True])
+def test_a_smoothed_ceiling_has_its_slope(seed: int, unfold: Callable[..., list[Level] | None], is_near: bool) -> None:
     """Also of histories that are lost, and with room to spare for silence; units only stretch it."""
     one = Priced.random(seed, unfold)
     rng = np.random.default_rng(seed)
     one.ceiling.leave_room(rng.exponential(size=len(one.capped)))
-    softness = 0.02
-    _, slope = one.smoothed(one.prices, softness)
+    softness, near = 0.02, one.some_shares(rng) if is_near else None
+    _, slope = one.smoothed(one.prices, softness, near)
     for _ in range(20):
         direction = rng.normal(size=len(slope))
         by = 1e-7
-        ahead, behind = (one.smoothed(one.prices + way * direction, softness)[0] for way in (by, -by))
+        ahead, behind = (one.smoothed(one.prices + way * direction, softness, near)[0] for way in (by, -by))
         assert (ahead - behind) / (2 * by) == pytest.approx(slope @ direction, abs=2e-5)
     units = rng.exponential(size=len(slope)) + 0.1
-    assert one.ceiling._pass(one.prices / units, units, softness)[1] == pytest.approx(
+    assert one.ceiling._pass(one.prices / units, units, one.ceiling._smoothing(softness, near))[1] == pytest.approx(
         slope * units, rel=1e-6, abs=1e-12
     )
 
@@ -181,13 +199,17 @@ def test_the_prices_found_prove_nearly_the_lowest_ceiling(seed: int) -> None:
     assert plan is not None
     lowest = CeilingProof.of(one.capped, one.levels, plan.prices).bound(one.most)
     first = one.proved(np.zeros(len(one.prices)))
-    found: dict[Bound, float] = {}
-    for softness in (0.03, 0.01, 0.003, 0.001, 0.0003):
-        found = one.ceiling.lower(found, softness, 6, Deadline())
-    bound = CeilingProof.of(one.capped, one.levels, found).bound(one.most)
-    assert lowest - 1e-9 <= bound <= lowest + 0.002 * (first - lowest)
+    before = first
+    for share, found in (
+        (1.0, one.ceiling.lower({}, Deadline())),
+        (0.005, one.ceiling.approach({}, 1e-6, Deadline()).prices),
+    ):
+        bound = CeilingProof.of(one.capped, one.levels, found).bound(one.most)
+        assert lowest - 1e-9 <= bound <= min(lowest + share * (first - lowest), before)
+        before = bound
     assert one.ceiling.work > 0
-    assert one.ceiling.lower(found, 0.01, 6, Deadline(0)) == found
+    assert one.ceiling.lower(found, Deadline(0)) == found
+    assert one.ceiling.approach(found, 0.0, Deadline(0)).prices == found
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 8, 9])
@@ -195,20 +217,20 @@ def test_the_policy_of_the_prices_found_is_nearly_private_and_nearly_the_best(se
     """Made private, it is worth nearly as much as the solution of a linear program, and room to spare helps."""
     capped, levels = of_seed(seed)
     worth = to_the_end(capped.window.problem.chain)
-    best = best_of(capped, levels, worth)
+    best = best_of(capped, levels, worth).value(worth)
     ceiling = SmoothCeiling(capped, levels, worth)
-    prices: dict[Bound, float] = {}
-    values: list[float] = []
-    for _ in range(2):
-        for softness in (0.03, 0.01, 0.003):
-            prices = ceiling.lower(prices, softness, 6, Deadline())
-        found, excess = make_private(capped, levels, ceiling.policy(prices, 0.003))
-        assert found is not None
-        assert found.private
-        values.append(found.value(worth))
-        ceiling.leave_room(1.5 * excess)
-    assert 0.985 * best.value(worth) <= values[0]
-    assert 0.99 * best.value(worth) <= values[1] <= best.value(worth) + 1e-6
+    choices = ceiling.approach({}, 1e-6, Deadline())
+    assert choices.value == pytest.approx(best, rel=1e-4)
+    found, excess = make_private(capped, levels, choices.suppressed)
+    assert found is not None
+    assert found.private
+    assert 0.999 * best <= found.value(worth) <= best + 1e-6
+    ceiling.leave_room(1.5 * excess)
+    again, _ = make_private(
+        capped, levels, ceiling.approach(choices.prices, 1e-6, Deadline(), choices.suppressed).suppressed
+    )
+    assert again is not None
+    assert 0.9999 * best <= again.value(worth) <= best + 1e-6
 
 
 def best_of(capped: CappedStates, levels: list[Level], worth: Floats) -> Solution:

@@ -33,8 +33,8 @@ from reticent_client.mask.problem import Problem
 State = tuple[int, int]  # a step and a context
 
 SHORT = 1e-6  # a policy whose bound is further than this is not called complete
-BUDGET = 30_000_000  # the work of all searches for prices and programs, times the effort
-FIRST = 6.0  # times the work of all, after which the first search of windows is short, but for that of the start
+BUDGET = 15_000_000  # the work of all searches for prices and programs, times the effort
+FIRST = 12.0  # times the work of all, after which the first search of windows is short, but for that of the start
 RESERVED = 0.5  # of the time, the same
 ROUNDS = 60
 PART = 0.3  # windows are refined together if they promise this part of what the best one promises for its work

@@ -5,12 +5,15 @@ histories gives the ceiling that the prices prove. One pass forwards gives the m
 bound, which is the ceiling's slope. Choices are smoothed, so that a quasi-Newton method finds good prices in some
 hundred passes: each takes less than a thousandth of the time of a linear program over the same histories.
 
-At the lowest smoothed ceiling the policy breaks no bound, and loses about as much as its choices are soft.
+At the lowest smoothed ceiling the policy breaks no bound, and loses about as much as its choices are soft. In the next
+round it costs to choose otherwise than this policy did. This is the proximal-point method: the losses vanish, and no
+round is harder than the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,10 +26,16 @@ from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.histories import EXPLORED, NEGLIGIBLE, CappedStates, Ints, Level
 from reticent_client.mask.planning.programs import END, Bound, end_excess, releases_excess
 
-MEMORY = 20  # slopes that the search keeps
-FLAT = 1e-8  # the relative progress of a step at which a round ends
-STEPS = 150  # of a round
-ENOUGH = 1e-4  # the relative progress of a round that is the last
+SOFT = 0.03  # the softness of choices, in parts of the largest worth of a release
+EXACT = 1e-9  # so soft that it does not show
+MEMORY = 10  # slopes that the search keeps
+FLAT = 1e-8  # the relative progress of a step at which the first search ends
+FLATTER = 1e-11  # and a round of the next
+LEVEL = 1e-9  # the slope at which it ends
+FIRST_STEPS = 150  # of the first search
+STEPS, MOST_STEPS = 100, 500  # of each round at first, and at most
+PROGRESS = 0.5  # rounds that leave more of the gap have twice as many steps from then on
+ROUNDS = 20
 NEVER = -1e9  # in place of the worth of a release that is not allowed
 ENTRIES = 160  # so many entries take as long in a pass as one in an iteration of the solver
 OVERHEAD = 8_000  # and so many as all that a level takes besides
@@ -42,11 +51,30 @@ except ImportError:  # SciPy's own product does the same; it checks more than a 
 _minimize: Any = minimize  # its type stubs do not fit a function with a slope
 
 
+@dataclass(frozen=True)
+class Choices:
+    """Prices, and the policy that they lead to."""
+
+    prices: dict[Bound, float]
+    suppressed: list[Floats]  # per level (m,)
+    value: float  # of the policy, which may break bounds by little
+
+
+@dataclass(frozen=True)
+class _Smoothing:
+    """How choices are smoothed: a share is (worth of a release - worth of going on) / unit + centre."""
+
+    unit: float  # in which all values are counted
+    release: Floats  # the worth of a release in units, and the centre
+    toll: Floats | None  # of each history, released or not
+
+
 class SmoothCeiling:
     """The ceiling of a window as a function of prices, with smoothed choices.
 
-    Where a release is worth d more than going on, a share s of the history is released, the one with the largest
-    s · d + softness · s · (1 - s): all of it if d is above the softness, nothing if d is below its negative.
+    Where a release is worth d more than going on, a share s of the history is released. At first it is the one with the
+    largest s · d + softness · s · (1 - s): all of it if d is above the softness, nothing if d is below its negative.
+    Near the shares c of another policy it is the one with the largest s · d - softness · (s - c)².
 
     Args:
         capped: The capped states of the window.
@@ -80,47 +108,71 @@ class SmoothCeiling:
         entries = self._excess.nnz + self._ends.nnz + sum(matrix.nnz for matrix in self._moves)
         self._entries = 2 * entries + OVERHEAD * len(levels)
 
-    def lower(
-        self, start: Mapping[Bound, float], softness: float, rounds: int, deadline: Deadline
-    ) -> dict[Bound, float]:
-        """Prices that prove a lower ceiling than the first ones do.
+    def lower(self, start: Mapping[Bound, float], deadline: Deadline) -> dict[Bound, float]:
+        """Prices that prove a lower ceiling than the first ones do."""
+        return self._named(self._descend(self._prices(start), self._smoothing(SOFT), FIRST_STEPS, FLAT, deadline))
+
+    def approach(
+        self,
+        start: Mapping[Bound, float],
+        tolerance: float,
+        deadline: Deadline,
+        near: Sequence[Floats] | None = None,
+    ) -> Choices:
+        """Prices and a policy that are nearly best.
 
         Args:
             start: The prices to begin with.
-            softness: Of the choices, in parts of the largest worth of a release.
-            rounds: Of the quasi-Newton method, at most.
+            tolerance: The part of the ceiling that may be missing in the end.
             deadline: When to stop.
+            near: Per level (m,): the shares that a policy suppresses, to begin near it.
         """
-        prices, ceiling = self._prices(start), np.inf
-        for _ in range(rounds if len(prices) else 0):
+        prices, steps, missing = self._prices(start), STEPS, np.inf
+        shares = self._shares(prices, self._smoothing(SOFT))[1] if near is None else 1 - np.concatenate(near)
+        for _ in range(ROUNDS if len(prices) else 0):
             if deadline.passed():
                 break
-            before = ceiling
-            prices, ceiling = self._descend(prices, softness, deadline)
-            if before - ceiling <= ENOUGH * abs(ceiling):
+            smoothing = self._smoothing(SOFT, shares)
+            prices = self._descend(prices, smoothing, steps, FLATTER, deadline)
+            shares = self._shares(prices, smoothing)[1]
+            ceiling, left = self._missing(prices, shares)
+            if left <= tolerance * ceiling or steps > MOST_STEPS:
                 break
-        return {bound: float(price) for bound, price in zip(self._bounds, prices, strict=True) if price > UNUSED}
+            if left > PROGRESS * missing:
+                steps *= 2
+            missing = min(left, missing)
+        value = float(self._flows(shares)[0] @ self._worth)
+        return Choices(self._named(prices), [1 - shares[part] for part in self._parts], value)
 
-    def _descend(self, prices: Floats, softness: float, deadline: Deadline) -> tuple[Floats, float]:
-        """One round of the quasi-Newton method, in units that fit the prices; the prices and the smoothed ceiling."""
+    def _descend(self, prices: Floats, smoothing: _Smoothing, steps: int, flat: float, deadline: Deadline) -> Floats:
+        """Prices of a lower smoothed ceiling, by the quasi-Newton method, in units that fit the prices."""
 
         def stop_in_time(_: Floats) -> None:
             if deadline.passed():
                 raise StopIteration
 
-        units = self._units(prices, softness)
+        if not len(prices) or deadline.passed():
+            return prices
+        units = self._units(prices, smoothing)
         result = _minimize(
             self._pass,
             prices / units,
-            args=(units, softness),
+            args=(units, smoothing),
             method="L-BFGS-B",
             jac=True,
             bounds=Bounds(0.0, np.inf),
             callback=stop_in_time,
-            options={"maxiter": STEPS, "maxcor": MEMORY, "ftol": FLAT},
+            options={"maxiter": steps, "maxcor": MEMORY, "ftol": flat, "gtol": LEVEL},
         )
         self.work += (1 + int(result.nfev)) * self._entries // ENTRIES
-        return np.asarray(result.x) * units, float(result.fun)
+        return np.asarray(result.x) * units
+
+    def _missing(self, prices: Floats, shares: Floats) -> tuple[float, float]:
+        """The ceiling that prices prove, and how far a policy is from it; what it breaks counts at the prices."""
+        ceiling, _ = self._shares(prices, self._smoothing(EXACT))
+        released, suppressed = self._flows(shares)
+        broken = np.maximum(self._broken(released, suppressed), 0.0)
+        return ceiling, ceiling - float(released @ self._worth) + float(broken @ prices)
 
     def leave_room(self, more: Floats) -> None:
         """Tighten the bounds on silence by so much mass, (k,), each time, but by half of what they allow at most."""
@@ -130,11 +182,14 @@ class SmoothCeiling:
 
     def policy(self, prices: Mapping[Bound, float], softness: float) -> list[Floats]:
         """Per level (m,): the shares suppressed by the best policy for some prices, with soft choices."""
-        _, shares = self._shares(self._prices(prices), softness)
+        _, shares = self._shares(self._prices(prices), self._smoothing(softness))
         return [1 - shares[part] for part in self._parts]
 
     def _prices(self, prices: Mapping[Bound, float]) -> Floats:
         return np.array([prices.get(bound, 0.0) for bound in self._bounds])
+
+    def _named(self, prices: Floats) -> dict[Bound, float]:
+        return {bound: float(price) for bound, price in zip(self._bounds, prices, strict=True) if price > UNUSED}
 
     def _of_releases(self, capped: CappedStates, levels: Sequence[Level], may: Sequence[Bools]) -> csr_array:
         """(histories, bounds): by how much a release of each history exceeds each bound on releases."""
@@ -170,20 +225,30 @@ class SmoothCeiling:
             values.append(excess[node, column])
         return _matrix(rows, columns, values, (len(self._worth), int(can_be_broken.sum())))
 
-    def _units(self, prices: Floats, softness: float) -> Floats:
+    def _units(self, prices: Floats, smoothing: _Smoothing) -> Floats:
         """Units of the prices in which the slopes change about equally fast."""
-        _, shares = self._shares(prices, softness)
+        _, shares = self._shares(prices, smoothing)
         given, kept = self._flows(np.minimum(shares, 1 - EXPLORED))
         releases, ends = self._by_bound
         curvatures = np.concatenate([releases.power(2) @ (given + kept), ends.power(2) @ (given + kept)])
         return np.asarray(1 / np.sqrt(np.maximum(curvatures, FLATTEST * max(float(curvatures.max()), NEGLIGIBLE))))
 
-    def _shares(self, prices: Floats, softness: float) -> tuple[float, Floats]:
+    def _smoothing(self, softness: float, near: Floats | None = None) -> _Smoothing:
+        """Choices of some softness, in parts of the largest worth, near these shares released if there are any."""
+        unit = 2 * softness * self._scale
+        if near is None:
+            return _Smoothing(unit, self._worth / unit + 0.5, None)
+        toll = near * near / 2
+        return _Smoothing(unit, self._worth / unit + (near - toll), toll)
+
+    def _shares(self, prices: Floats, smoothing: _Smoothing) -> tuple[float, Floats]:
         """The smoothed ceiling, and the shares of all histories that are released."""
-        unit = 2 * softness * self._scale  # a share is d / unit + 1/2, and all values are counted in units
-        count = self._excess.shape[1]
-        release = (self._worth - _times(self._excess, prices[:count])) / unit + 0.5
-        silence = (_times(self._ends, prices[count:])) / -unit
+        prices, count = prices / -smoothing.unit, self._excess.shape[1]
+        release = _times(self._excess, prices[:count])
+        release += smoothing.release
+        silence = _times(self._ends, prices[count:])
+        if smoothing.toll is not None:
+            silence -= smoothing.toll
         shares = np.empty(len(release))
         onward = np.zeros(len(release[self._parts[-1]]))
         for part, moves in zip(reversed(self._parts), [*reversed(self._moves), None], strict=True):
@@ -194,7 +259,7 @@ class SmoothCeiling:
             onward += share * (better - 0.5 * share)
             if moves is not None:
                 onward = _times(moves, onward)
-        return float(self._mass @ onward) * unit, shares
+        return float(self._mass @ onward) * smoothing.unit, shares
 
     def _flows(self, shares: Floats) -> tuple[Floats, Floats]:
         """The mass of each history that is released, and suppressed."""
@@ -207,14 +272,17 @@ class SmoothCeiling:
             mass = np.subtract(mass, released[part], out=suppressed[part])
         return released, suppressed
 
-    def _pass(self, prices: Floats, units: Floats, softness: float) -> tuple[float, Floats]:
+    def _pass(self, prices: Floats, units: Floats, smoothing: _Smoothing) -> tuple[float, Floats]:
         """The smoothed ceiling of prices in units, and its slope: by how much mass each bound is broken, negated."""
         prices = prices * units
-        ceiling, shares = self._shares(prices, softness)
-        released, suppressed = self._flows(shares)
-        releases, ends = self._by_bound
-        slope = -(np.concatenate([_times(releases, released), _times(ends, suppressed)]) + self._tighter)
+        ceiling, shares = self._shares(prices, smoothing)
+        slope = -self._broken(*self._flows(shares))
         return ceiling - float(self._tighter @ prices), slope * units
+
+    def _broken(self, released: Floats, suppressed: Floats) -> Floats:
+        """By how much mass these flows break each bound; negative where they keep it."""
+        releases, ends = self._by_bound
+        return np.concatenate([_times(releases, released), _times(ends, suppressed)]) + self._tighter
 
 
 def _matrix(

@@ -1,9 +1,9 @@
 """The search in one window: prices of the bounds that prove a ceiling, and a policy that follows from prices.
 
 Histories remember only the states whose bounds were broken by a solution before: to drop the other bounds is a
-relaxation. Over these histories, prices prove an upper bound, and their policy says which histories matter. For those
-alone, with all others lost, prices are found once more, and their policy is made private. A linear program over the few
-most likely ones finds the last part, and its own prices prove a bound, too.
+relaxation. Over these histories, prices prove an upper bound, and their policy says which histories matter. If some are
+merged, prices are found once more for those that matter alone, with all others lost. The policy is made private. A
+linear program over the few most likely histories finds the last part, and its own prices prove a bound, too.
 
 The best prices and solutions of a small window come from one linear program over all of its histories.
 """
@@ -21,13 +21,14 @@ from reticent_client.mask.chain import Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.certificates import CeilingProof
 from reticent_client.mask.planning.histories import Behaviour, CappedStates, Level, follow, merge
-from reticent_client.mask.planning.prices import SmoothCeiling
+from reticent_client.mask.planning.prices import EXACT, SmoothCeiling
 from reticent_client.mask.planning.programs import NOTABLE, Bound, Program, end_excess, releases_excess
 from reticent_client.mask.planning.solutions import Solution, arriving, make_private, shares_passed
 from reticent_client.mask.planning.windows import Window
+from reticent_client.mask.policy import START
 
 LIKELY = 1e-3  # the probability of the histories that are followed first
-FINER = 2.0  # the factor to which the least probability of the histories that leave room is found
+CLOSE = 2.0  # the factor to which the least probability of the histories that leave room is found
 UNLIKELY = 1e-12
 ROUNDS = 12  # times that more states are remembered
 SOME = 0.05  # states whose bounds are broken by this part of the worst are remembered, too
@@ -37,12 +38,10 @@ HOPE = 0.1  # the part of the gap that a refinement may gain even if the last on
 LITTLE = 100_000  # no refinement is taken for less work
 VAIN = 2  # times without anything better, before a window is left alone
 
-SOFT = 0.03  # the softness of choices while states to remember are looked for
-FINAL = 0.01  # and in the first solutions: softer ones lose more, and are found sooner
-SHARPER = 3.0  # each time that a window is refined, choices are sharper by this factor; prices by one more
-SHARPEST = 3e-4
+TOLERANCE = 5e-4  # the part of a window's ceiling that the first search may leave, if the window begins each day
+SELDOM = 0.01  # windows that begin less often are not searched less
+FINER = 3.0  # each time that a window is refined, so many times less may be left
 GUIDE = 0.1  # and of the policy that says which histories matter: softer ones lead to more
-SEARCHES = 6  # rounds of a search for prices
 ROOM = 1.5  # for silence, times the mass by which the last policy broke its bounds
 
 
@@ -65,7 +64,7 @@ class Extent:
         return Extent(*(min(int(LARGER * mine), most) for mine, most in zip(astuple(self), astuple(LAST), strict=True)))
 
 
-RARE, DAILY, LAST = Extent(2_000, 3_000, 1_500), Extent(50_000, 30_000, 3_000), Extent(100_000, 50_000, 8_000)
+RARE, DAILY, LAST = Extent(2_000, 3_000, 1_000), Extent(50_000, 30_000, 3_000), Extent(100_000, 50_000, 8_000)
 """First searches in a window that hardly ever begins, and in one of each day, and the last searches."""
 LARGER = 2.0
 
@@ -94,7 +93,7 @@ class Refinement:
         self._prices: dict[Bound, float] = {}  # the last ones
         self._policy: Behaviour | None = None  # that they lead to
         self._least: dict[Unfold, float] = {}  # the probability of the histories that were followed last
-        self._softness = FINAL
+        self._tolerance = TOLERANCE
         self._extent = DAILY
         self._gain = np.inf
         self._vain = 0  # how often in a row nothing better was found
@@ -133,6 +132,9 @@ class Refinement:
         if self._seen is not None:
             return
         self._extent = RARE.towards(DAILY, often)
+        self._tolerance = TOLERANCE / max(often, SELDOM)
+        if self._capped.window.start == START:  # only one, and all of the day passes through it
+            self._tolerance /= FINER
         if like is not None:
             self._begin_like(like)
 
@@ -164,7 +166,7 @@ class Refinement:
         self._gain = before - after if np.isfinite(after) else 0.0
         self._vain = 0 if self._gain > SAME else self._vain + 1
         self.work, self._seen = max(work, LITTLE), self._later(worth, most)
-        self._softness = max(self._softness / SHARPER, SHARPEST)
+        self._tolerance /= FINER
         self._extent = self._extent.larger()
         return work
 
@@ -201,25 +203,29 @@ class Refinement:
     ) -> tuple[int, bool]:
         """Find prices, and a solution over the histories that matter; the work, and whether this is all."""
         ceiling = SmoothCeiling(self._capped, levels, most)
-        prices = ceiling.lower(self._prices, SOFT, 1, deadline)
+        prices = ceiling.lower(self._prices, deadline)
         suppressed = ceiling.policy(prices, GUIDE)
         self._learn(levels, prices, suppressed, most)
         if may_remember and self._remember(self._broken(levels, suppressed)):
             return ceiling.work, False
-        prices = ceiling.lower(prices, self._softness / SHARPER, SEARCHES, deadline)
-        self._learn(levels, prices, ceiling.policy(prices, GUIDE), most)
-        likely = self._unfold(follow, self._extent.followed)
-        own = SmoothCeiling(self._capped, likely, worth)
-        for softness in (SHARPER * self._softness, self._softness):
-            prices = own.lower(prices, softness, SEARCHES, deadline)
-            suppressed = own.policy(prices, softness)
-            own.leave_room(ROOM * self._keep(likely, suppressed, worth))
-        work = ceiling.work + own.work
-        if may_remember and self._remember(self._broken(likely, suppressed)):
+        found = ceiling.approach(prices, self._tolerance, deadline)
+        self._learn(levels, found.prices, ceiling.policy(found.prices, GUIDE), most)
+        likely, own, work = levels, ceiling, 0
+        if any(level.are_merged.any() for level in levels):
+            likely, work = self._unfold(follow, self._extent.followed), ceiling.work
+            own = SmoothCeiling(self._capped, likely, worth)
+            found = own.approach(found.prices, self._tolerance, deadline)
+        value, excess = self._keep(likely, found.suppressed, worth)
+        if found.value - value > self._tolerance * found.value:
+            own.leave_room(ROOM * excess)
+            found = own.approach(found.prices, self._tolerance, deadline, found.suppressed)
+            self._keep(likely, found.suppressed, worth)
+        work += own.work
+        if may_remember and self._remember(self._broken(likely, found.suppressed)):
             return work, False
-        self._policy = Behaviour(likely, own.policy(prices, GUIDE))
+        self._policy = Behaviour(likely, own.policy(found.prices, GUIDE))
         if self._seen is not None:
-            work += self._polish(levels, prices, worth, most, deadline)
+            work += self._polish(levels, found.prices, worth, most, deadline)
         return work, True
 
     def _polish(
@@ -227,7 +233,7 @@ class Refinement:
     ) -> int:
         """Solve a program over the few most likely histories, if all others matter little; its work."""
         few = self._unfold(follow, self._extent.solved)
-        suppressed = SmoothCeiling(self._capped, few, worth).policy(prices, self._softness)
+        suppressed = SmoothCeiling(self._capped, few, worth).policy(prices, EXACT)
         value = float((_released(few, suppressed, worth.shape) * worth).sum())
         gap = self.bound(most) - self.value(worth)
         if self.value(worth) - value > LOSS * gap:
@@ -244,21 +250,22 @@ class Refinement:
     ) -> None:
         """Keep prices and their policy for the next search, and the bound that they prove if it is better."""
         self._prices, self._policy = prices, Behaviour(levels, suppressed)
-        if self._keep_proof(CeilingProof.of(self._capped, levels, prices), most):
+        proof = CeilingProof.of(self._capped, levels, prices)
+        if proof.bound(most) <= self.bound(most) + SAME:  # also if the same bound now rests on other releases
             self.hoped = _released(levels, suppressed, most.shape)
+        self._keep_proof(proof, most)
 
-    def _keep_proof(self, proof: CeilingProof, most: Floats) -> bool:
-        is_better = proof.bound(most) < self.bound(most)
-        if is_better:
+    def _keep_proof(self, proof: CeilingProof, most: Floats) -> None:
+        if proof.bound(most) < self.bound(most):
             self._proof = proof
-        return is_better
 
-    def _keep(self, levels: list[Level], suppressed: Sequence[Floats], worth: Floats) -> Floats:
-        """Make a solution private, and keep it if it is better; (k,) the mass by which silence broke each bound."""
+    def _keep(self, levels: list[Level], suppressed: Sequence[Floats], worth: Floats) -> tuple[float, Floats]:
+        """Make a solution private, and keep it if it is better; its value, and how much silence broke each bound."""
         solution, excess = make_private(self._capped, levels, suppressed)
-        if solution is not None and solution.value(worth) > self.value(worth):
+        value = 0.0 if solution is None else solution.value(worth)
+        if solution is not None and value > self.value(worth):
             self.best = solution
-        return excess
+        return value, excess
 
     def _unfold(self, unfold: Unfold, size: int) -> list[Level]:
         """The histories that the last policy reaches, those that are most likely, as many as may be."""
@@ -269,8 +276,8 @@ class Refinement:
         if (levels := found(0.0)) is not None:
             return levels
         enough, too_many = np.inf, 0.0  # the probabilities of histories that leave room, and that do not
-        least, factor = self._least.get(unfold, LIKELY), FINER
-        while enough > FINER * too_many:
+        least, factor = self._least.get(unfold, LIKELY), CLOSE
+        while enough > CLOSE * too_many:
             more = found(least)
             if more is None:
                 too_many = least
