@@ -233,6 +233,17 @@ def test_the_policy_of_the_prices_found_is_nearly_private_and_nearly_the_best(se
     assert 0.9999 * best <= again.value(worth) <= best + 1e-6
 
 
+def test_without_bounds_the_best_policy_is_exact() -> None:
+    """There is nothing to pay for, and no round that could sharpen soft choices."""
+    chain = learned(8, 6, 60, 3)
+    worth = np.random.default_rng(1).uniform(size=(chain.horizon, chain.size))
+    capped = CappedStates(Window(Asked.of(chain, visited(chain, 1), 0.9), START, 0, worth))
+    levels = merge(capped, 0.0, None) or []
+    choices = SmoothCeiling(capped, levels, worth).approach({}, 0.0, Deadline())
+    assert not choices.prices
+    assert choices.value == pytest.approx(CeilingProof.of(capped, levels, {}).bound(worth))
+
+
 def best_of(capped: CappedStates, levels: list[Level], worth: Floats) -> Solution:
     """The solution of a linear program."""
     plan = Program(capped, levels, worth).solve((), Deadline())

@@ -128,7 +128,10 @@ class SmoothCeiling:
             near: Per level (m,): the shares that a policy suppresses, to begin near it.
         """
         prices, steps, missing = self._prices(start), STEPS, np.inf
-        shares = self._shares(prices, self._smoothing(SOFT))[1] if near is None else 1 - np.concatenate(near)
+        if near is None:
+            shares = self._shares(prices, self._smoothing(SOFT if len(prices) else EXACT))[1]
+        else:
+            shares = 1 - np.concatenate(near)
         for _ in range(ROUNDS if len(prices) else 0):
             if deadline.passed():
                 break
