@@ -62,7 +62,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class _Smoothing:
-    """How choices are smoothed: a share is (worth of a release - worth of going on) / unit + centre."""
+    """Smoothed choices: the share released is (worth of a release - worth of going on) / unit + centre."""
 
     unit: float  # in which all values are counted
     release: Floats  # the worth of a release in units, and the centre
