@@ -200,10 +200,9 @@ def test_the_prices_found_prove_nearly_the_lowest_ceiling(seed: int) -> None:
     lowest = CeilingProof.of(one.capped, one.levels, plan.prices).bound(one.most)
     first = one.proved(np.zeros(len(one.prices)))
     before = first
-    for share, found in (
-        (1.0, one.ceiling.lower({}, Deadline())),
-        (0.005, one.ceiling.approach({}, 1e-6, Deadline()).prices),
-    ):
+    nearly = one.ceiling.approach({}, 1e-6, Deadline())
+    again = one.ceiling.approach(nearly.prices, 1e-6, Deadline(), nearly.suppressed)
+    for share, found in ((1.0, one.ceiling.lower({}, Deadline())), (0.002, again.prices)):
         bound = CeilingProof.of(one.capped, one.levels, found).bound(one.most)
         assert lowest - 1e-9 <= bound <= min(lowest + share * (first - lowest), before)
         before = bound
@@ -315,6 +314,18 @@ def test_too_little_silence_is_mended_by_as_much_as_is_needed(part: float, least
     assert found is not None
     assert least * best.value(worth) < found.value(worth) < best.value(worth)
     assert -1e-3 < found.excess.max() <= 0 < excess.max()
+
+
+def test_a_bound_that_stays_may_rest_on_other_releases() -> None:
+    """Later windows are blamed for their part of a gap by the releases of the last search, not of the first."""
+    chain = learned(8, 6, 60, 3)
+    worth = to_the_end(chain)
+    search = Refinement(Window(Asked.of(chain, visited(chain, 1), 0.02), START, 0, worth))
+    levels = merge(search._capped, 0.0, None) or []
+    for share in (1.0, 0.0):
+        search._learn(levels, {}, [np.full(len(level.contexts), share) for level in levels], worth)
+    assert search.hoped is not None
+    assert search.hoped.sum() == pytest.approx(1.0)
 
 
 def test_a_window_begins_with_what_the_next_one_remembers() -> None:

@@ -6,8 +6,8 @@ bound, which is the ceiling's slope. Choices are smoothed, so that a quasi-Newto
 hundred passes: each takes less than a thousandth of the time of a linear program over the same histories.
 
 At the lowest smoothed ceiling the policy breaks no bound, and loses about as much as its choices are soft. In the next
-round it costs to choose otherwise than this policy did. This is the proximal-point method: the losses vanish, and no
-round is harder than the first.
+round it costs to choose otherwise than this policy did. This is the proximal-point method: the losses vanish, though
+choices stay soft.
 """
 
 from __future__ import annotations
